@@ -1,0 +1,47 @@
+// The nouns that every room shares, as plain data. Glossary: docs/glossary.md.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace mtlqwen {
+
+inline constexpr uint32_t kPassRows = 128;     // rows of one pass
+inline constexpr uint32_t kBlockTokens = 128;  // token positions of one block
+inline constexpr uint32_t kMaxSlots = 32;
+
+using SequenceId = uint64_t;
+
+// How the next token of a sequence is chosen.
+struct Sampling {
+  float temperature = 0.0F;  // 0 is greedy
+  uint64_t seed = 0;
+};
+
+// Everything a caller says about one generation.
+struct RequestOptions {
+  Sampling sampling;
+  uint32_t max_tokens = 0;
+  std::vector<int32_t> stop_ids;
+};
+
+enum class FinishReason : uint8_t { kNone, kStop, kLength, kCancelled, kError };
+
+// One sequence's rows in one pass.
+struct Query {
+  SequenceId sequence = 0;
+  uint32_t slot = 0;
+  uint32_t first_row = 0;  // where its rows start in the pass
+  uint32_t count = 0;      // rows in this pass
+  uint32_t kv_valid = 0;   // position of its first row
+  uint32_t bank = 0;       // GDN bank read; the other one is written
+  bool emits = false;      // its last row is sampled: all of the request has been seen
+};
+
+// All queries of one pass.
+struct Batch {
+  std::vector<Query> queries;
+  uint32_t rows = 0;
+};
+
+}  // namespace mtlqwen

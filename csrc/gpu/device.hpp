@@ -1,0 +1,69 @@
+// The GPU as the runtime sees it: allocation, residency, the queue, pipelines and sparse mappings.
+#pragma once
+#include <Metal/Metal.hpp>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gpu/buffer.hpp"
+#include "gpu/pipeline.hpp"
+
+namespace mtlqwen {
+
+// One run of tiles of a sparse buffer, to be mapped from a heap or unmapped. All counts are tiles of the buffer's page size.
+struct MappingRun {
+  uint64_t buffer_tile = 0;
+  uint64_t n_tiles = 0;
+  uint64_t heap_tile = 0;  // ignored when unmapping
+};
+
+// Owns the Metal device, its Metal 4 queue, one residency set and the pipeline cache. All memory that the engine owns comes
+// from here and is counted in allocated_bytes(). One thread at a time, but for request_abort().
+class Device {
+ public:
+  explicit Device(const std::string& library_path);  // throws DeviceError
+  ~Device();
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+
+  [[nodiscard]] std::string name() const;
+  [[nodiscard]] uint64_t max_buffer_bytes() const;
+  [[nodiscard]] uint64_t allocated_bytes() const { return allocated_bytes_; }
+
+  // Throws DeviceError where Metal returns null.
+  [[nodiscard]] Buffer new_buffer(uint64_t bytes, Storage storage, std::string_view label);
+  // Wraps whole pages without a copy; they must stay mapped while the Buffer lives. Counted like any other.
+  [[nodiscard]] Buffer wrap_pages(void* pages, uint64_t bytes, std::string_view label);
+
+  // Placement-sparse memory: address space without memory behind it, heaps that hold tiles, and the mapping between them.
+  [[nodiscard]] Buffer new_sparse_buffer(uint64_t bytes, uint64_t page_bytes, std::string_view label);
+  [[nodiscard]] NS::SharedPtr<MTL::Heap> new_heap(uint64_t bytes, uint64_t page_bytes, std::string_view label);
+  void release_heap(NS::SharedPtr<MTL::Heap>& heap);  // nothing may be mapped from it any more
+  // Queues mappings (heap given) or unmappings (heap null) of one buffer; the next Commands sees them.
+  void update_mappings(const Buffer& buffer, MTL::Heap* heap, std::span<const MappingRun> runs);
+
+  [[nodiscard]] Pipelines& pipelines() { return *pipelines_; }
+
+  // Asks the pass in flight to stop early (its Commands throw Aborted) until clear_abort(). Any thread.
+  void request_abort();
+  void clear_abort();
+
+ private:
+  friend class Buffer;
+  friend class Commands;
+  void add_resident(const MTL::Allocation* allocation, uint64_t bytes);
+  void remove_resident(const MTL::Allocation* allocation, uint64_t bytes);
+  void commit_residency();  // no-op unless membership changed
+
+  NS::SharedPtr<MTL::Device> device_;
+  NS::SharedPtr<MTL4::CommandQueue> queue_;
+  NS::SharedPtr<MTL::ResidencySet> residency_;
+  std::unique_ptr<Pipelines> pipelines_;
+  uint64_t allocated_bytes_ = 0;
+  bool residency_changed_ = false;
+};
+
+}  // namespace mtlqwen

@@ -1,0 +1,31 @@
+// A whole file mapped for reading, page by page, by the kernel of the operating system.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <span>
+
+namespace mtlqwen {
+
+// Owns the mapping; movable. Pages are private and copy-on-write, as Metal wants them for a no-copy buffer; the file is
+// never written. The tail of the last page reads as zero.
+class MappedFile {
+ public:
+  MappedFile() = default;
+  explicit MappedFile(const std::filesystem::path& path);  // throws FormatError: missing, a directory, empty, unreadable
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+  ~MappedFile();
+
+  [[nodiscard]] std::span<const uint8_t> bytes() const { return {data_, size_}; }
+  [[nodiscard]] uint8_t* pages() const { return data_; }
+  [[nodiscard]] uint64_t page_bytes() const { return mapped_size_; }  // size rounded up to whole pages
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+  uint8_t* data_ = nullptr;
+  uint64_t size_ = 0;
+  uint64_t mapped_size_ = 0;
+};
+
+}  // namespace mtlqwen

@@ -1,0 +1,112 @@
+// The words that C++ and MSL share: argument structs and function constants. Includes nothing of the project.
+//
+// Every kernel takes its buffers in the order out, in, weights, metadata, then `constant XArgs&`, then `constant Pass&`.
+// Args are written once, when the model is loaded; all that changes from pass to pass stands in Pass and the arrays beside it.
+#pragma once
+#ifdef __METAL_VERSION__
+#define MTLQWEN_UINT uint
+#define MTLQWEN_INT int
+#define MTLQWEN_ULONG ulong
+#else
+#include <cstdint>
+#define MTLQWEN_UINT std::uint32_t
+#define MTLQWEN_INT std::int32_t
+#define MTLQWEN_ULONG std::uint64_t
+namespace mtlqwen {
+#endif
+
+// Counts of one pass. A second Pass, with rows = n_logit_rows, serves the kernels behind gather_rows.
+struct Pass {
+  MTLQWEN_UINT rows;              // token rows
+  MTLQWEN_UINT n_queries;         // sequences that own them
+  MTLQWEN_UINT n_logit_rows;      // rows that get logits
+  MTLQWEN_UINT n_splits;          // attention splits of the longest context in the pass
+  MTLQWEN_UINT blocks_per_split;  // 128-key blocks of one split
+  MTLQWEN_UINT reserved[3];
+};
+
+// One sequence's rows in the pass. The kernels find it by row_query[row].
+struct QueryArgs {
+  MTLQWEN_UINT first_row;
+  MTLQWEN_UINT count;
+  MTLQWEN_UINT kv_valid;  // absolute position of the first row
+  MTLQWEN_UINT slot;
+  MTLQWEN_UINT bank;      // GDN bank to read; 1 - bank is written
+  MTLQWEN_UINT reserved[3];
+};
+
+// How one logit row is sampled.
+struct SampleArgs {
+  float temperature;           // 0: greedy
+  MTLQWEN_UINT seed_low;
+  MTLQWEN_UINT seed_high;
+  MTLQWEN_UINT position;       // absolute position of the token to be chosen
+  MTLQWEN_UINT sample_index;   // which of n continuations
+  MTLQWEN_UINT reserved[3];
+};
+
+struct EmbedArgs {
+  MTLQWEN_UINT dim;
+  MTLQWEN_UINT n_tokens;  // rows of the table
+};
+
+struct NormArgs {
+  MTLQWEN_UINT dim;
+  float eps;
+};
+
+// out[row][n] (+)= sum_k in[row][k] * weight[n][k]
+struct LinearArgs {
+  MTLQWEN_UINT k;
+  MTLQWEN_UINT n;
+};
+
+struct AttentionArgs {
+  MTLQWEN_UINT n_heads;
+  MTLQWEN_UINT n_kv_heads;
+  MTLQWEN_UINT head_dim;
+  MTLQWEN_UINT rotary_dim;    // leading dims that rotate, half-split pairs
+  MTLQWEN_UINT slot_tokens;   // virtual token positions reserved for each slot in a plane
+  float eps;
+  float scale;                // head_dim ^ -0.5
+  MTLQWEN_UINT reserved;
+};
+
+// One GDN layer's place in a bank: bank_base = banks + (slot * 2 + bank) * bank_floats; state then conv at the offsets.
+struct GdnArgs {
+  MTLQWEN_UINT n_k_heads;
+  MTLQWEN_UINT n_v_heads;
+  MTLQWEN_UINT head_dim;         // of keys and of values
+  MTLQWEN_UINT k_head_tiled;     // 0: kh = vh / (n_v_heads / n_k_heads)   1: kh = vh % n_k_heads (GGUF)
+  MTLQWEN_ULONG bank_floats;     // floats from one bank to the next
+  MTLQWEN_ULONG state_offset;    // floats; (n_v_heads, head_dim of v, head_dim of k)
+  MTLQWEN_ULONG conv_offset;     // floats; (3, channels), oldest row first, before the activation
+  float eps;
+  MTLQWEN_UINT reserved;
+};
+
+struct RowsArgs {
+  MTLQWEN_UINT dim;
+};
+
+struct SampleScanArgs {
+  MTLQWEN_UINT vocab;     // stride of the logits
+  MTLQWEN_UINT n_valid;   // ids at or past it are never chosen
+  MTLQWEN_UINT chunk;     // ids of one threadgroup
+  MTLQWEN_UINT n_chunks;
+};
+
+// The best id of one chunk of the vocabulary.
+struct Candidate {
+  float score;
+  MTLQWEN_UINT id;
+};
+
+static_assert(sizeof(Pass) == 32, "Pass is shared with the kernels");
+static_assert(sizeof(QueryArgs) == 32, "QueryArgs is shared with the kernels");
+static_assert(sizeof(SampleArgs) == 32, "SampleArgs is shared with the kernels");
+static_assert(sizeof(GdnArgs) == 48, "GdnArgs is shared with the kernels");
+
+#ifndef __METAL_VERSION__
+}  // namespace mtlqwen
+#endif
