@@ -1,0 +1,44 @@
+// The shapes of one Qwen 3.5 model, read from config.json or GGUF metadata and validated.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace mtlqwen {
+
+enum class LayerKind : uint8_t { kGdn, kAttention };
+
+// Invariant of a validated config: every value is positive and in the range that the kernels take, counts divide as the
+// architecture wants, and no product of them overflows.
+struct ModelConfig {
+  std::string architecture;  // "qwen3_5" or "qwen35", as the file says
+  uint32_t hidden = 0;
+  uint32_t intermediate = 0;
+  uint32_t vocab = 0;           // rows of the embedding
+  uint32_t n_valid_tokens = 0;  // ids at or past it are padding and never sampled
+  uint32_t max_context = 0;     // tokens
+  bool tied = false;            // the embedding is the output head
+  float eps = 0.0F;             // of all RMS norms
+  std::vector<LayerKind> layers;
+
+  uint32_t n_heads = 0;  // gated attention
+  uint32_t n_kv_heads = 0;
+  uint32_t head_dim = 0;
+  uint32_t rotary_dim = 0;
+  double rope_theta = 0.0;
+
+  uint32_t gdn_k_heads = 0;
+  uint32_t gdn_v_heads = 0;
+  uint32_t gdn_head_dim = 0;  // of keys and of values
+  bool k_head_tiled = false;  // GGUF order: value head v uses key head v % gdn_k_heads
+
+  uint32_t mtp_layers = 0;
+  std::vector<int32_t> eos_ids;
+
+  [[nodiscard]] uint32_t gdn_channels() const { return (2 * gdn_k_heads + gdn_v_heads) * gdn_head_dim; }
+  [[nodiscard]] uint32_t n_layers(LayerKind kind) const;
+};
+
+inline constexpr uint32_t kConvTaps = 4;  // the family's only value
+
+}  // namespace mtlqwen
