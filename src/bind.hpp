@@ -1,0 +1,12 @@
+// One init function for each binding file; module.cpp calls them in this order.
+#pragma once
+#include <nanobind/nanobind.h>
+
+namespace mtlqwen {
+
+void init_errors(nanobind::module_& module);       // bind_errors.cpp
+void init_engine(nanobind::module_& module);       // bind_engine.cpp
+void init_testing(nanobind::module_& testing);     // bind_testing.cpp, the submodule _testing
+void init_io_testing(nanobind::module_& testing);  // bind_io_testing.cpp, the same submodule
+
+}  // namespace mtlqwen
