@@ -19,11 +19,14 @@ struct Span {
   }
 };
 
-// Owns one allocation and its membership in the device's residency set. Movable; the Device outlives it.
+// Owns one allocation and its membership in the device's residency set. Movable; the Device
+// outlives it.
 class Buffer {
  public:
   Buffer() = default;
-  Buffer(Device& device, NS::SharedPtr<MTL::Buffer> buffer);
+  // memory_bytes: what it adds to Device::allocated_bytes(); 0 for a sparse buffer, whose memory is
+  // its heaps'.
+  Buffer(Device& device, NS::SharedPtr<MTL::Buffer> buffer, uint64_t memory_bytes);
   Buffer(Buffer&& other) noexcept;
   Buffer& operator=(Buffer&& other) noexcept;
   ~Buffer();
@@ -38,10 +41,13 @@ class Buffer {
   }
 
  private:
+  void reset() noexcept;
+
   Device* device_ = nullptr;
   NS::SharedPtr<MTL::Buffer> buffer_;
   uint64_t address_ = 0;
   uint64_t bytes_ = 0;
+  uint64_t memory_bytes_ = 0;
   void* contents_ = nullptr;
 };
 

@@ -2,8 +2,8 @@
 #pragma once
 #include <Metal/Metal.hpp>
 #include <cstdint>
+#include <memory>
 #include <span>
-#include <string>
 
 #include "gpu/device.hpp"
 
@@ -15,11 +15,17 @@ struct Grid {
   uint32_t threadgroup_bytes = 0;  // [[threadgroup(0)]], multiple of 16
 };
 
-// Reusable: begin() .. commit_and_wait(), over and over. Within one round dispatches are unordered unless a barrier stands
-// between them; mappings queued on the Device before begin() are visible to all of them. One thread at a time.
+// A round that takes longer is taken for a GPU that hangs. Far above the slowest pass of a
+// sanitizer build on one CPU core; an Apple GPU kills its own work after seconds.
+inline constexpr double kRoundLimitS = 600.0;
+
+// Reusable: begin() .. commit_and_wait(), over and over. Within one round dispatches are unordered
+// unless a barrier stands between them; mappings queued on the Device before begin() are visible to
+// all of them. After an exception, or instead of commit_and_wait(), begin() starts afresh and drops
+// what was encoded. One thread at a time; the Device outlives it.
 class Commands {
  public:
-  explicit Commands(Device& device);
+  explicit Commands(Device& device, double round_limit_s = kRoundLimitS);
   ~Commands();
   Commands(const Commands&) = delete;
   Commands& operator=(const Commands&) = delete;
@@ -27,20 +33,36 @@ class Commands {
   void begin();
   // buffers[i] is the GPU address bound to [[buffer(i)]].
   void dispatch(const Pipeline& pipeline, std::span<const uint64_t> buffers, const Grid& grid);
-  void copy(const Buffer& from, uint64_t from_offset, const Buffer& to, uint64_t to_offset, uint64_t bytes);
+  void copy(const Buffer& from, uint64_t from_offset, const Buffer& to, uint64_t to_offset,
+            uint64_t bytes);
   void barrier();  // what follows sees all that was dispatched or copied before
-  // Returns when the GPU is done. Throws DeviceError with the device's words; Aborted after Device::request_abort().
+  // Returns when the GPU is done. Throws DeviceError with the device's words; Aborted after
+  // Device::request_abort().
   void commit_and_wait();
   [[nodiscard]] double gpu_seconds() const { return gpu_seconds_; }  // of the last round
 
  private:
+  struct Feedback;
+  void abandon() noexcept;
+  void commit();
+  void wait();
+  [[nodiscard]] bool wait_until(double limit_s);
+  void give_up();
+
   Device& device_;
+  double round_limit_s_;
   NS::SharedPtr<MTL4::CommandAllocator> allocator_;
   NS::SharedPtr<MTL4::CommandBuffer> commands_;
   NS::SharedPtr<MTL4::ArgumentTable> arguments_;
-  NS::SharedPtr<MTL4::ComputeCommandEncoder> encoder_;
+  NS::SharedPtr<MTL4::ComputeCommandEncoder> encoder_;  // null outside a round
   NS::SharedPtr<MTL::SharedEvent> done_;
+  // The other owner is the handler of a commit, which may outlive this.
+  std::shared_ptr<Feedback> feedback_;
+  const MTL::ComputePipelineState* pipeline_ = nullptr;  // what the encoder has set
+  uint32_t threadgroup_bytes_ = 0;                       // what the encoder has set
   uint64_t round_ = 0;
+  uint64_t mapping_updates_ = 0;       // of the device, that this round is ordered after
+  uint64_t mapping_updates_seen_ = 0;  // the same, of the last round that succeeded
   double gpu_seconds_ = 0.0;
 };
 

@@ -13,15 +13,17 @@
 
 namespace mtlqwen {
 
-// One run of tiles of a sparse buffer, to be mapped from a heap or unmapped. All counts are tiles of the buffer's page size.
+// One run of tiles of a sparse buffer, to be mapped from a heap or unmapped. All counts are tiles
+// of the buffer's page size.
 struct MappingRun {
   uint64_t buffer_tile = 0;
   uint64_t n_tiles = 0;
   uint64_t heap_tile = 0;  // ignored when unmapping
 };
 
-// Owns the Metal device, its Metal 4 queue, one residency set and the pipeline cache. All memory that the engine owns comes
-// from here and is counted in allocated_bytes(). One thread at a time, but for request_abort().
+// Owns the Metal device, its Metal 4 queue, one residency set and the pipeline cache. All memory
+// that the engine owns comes from here and is counted in allocated_bytes(). One thread at a time,
+// but for request_abort().
 class Device {
  public:
   explicit Device(const std::string& library_path);  // throws DeviceError
@@ -31,39 +33,54 @@ class Device {
 
   [[nodiscard]] std::string name() const;
   [[nodiscard]] uint64_t max_buffer_bytes() const;
+  // Threadgroups run on CPU cores: launch tables then prefer few threads with much work each.
+  [[nodiscard]] bool is_software() const;
   [[nodiscard]] uint64_t allocated_bytes() const { return allocated_bytes_; }
 
   // Throws DeviceError where Metal returns null.
   [[nodiscard]] Buffer new_buffer(uint64_t bytes, Storage storage, std::string_view label);
-  // Wraps whole pages without a copy; they must stay mapped while the Buffer lives. Counted like any other.
+  // Wraps whole pages without a copy; they must stay mapped while the Buffer lives. Counted like
+  // any other.
   [[nodiscard]] Buffer wrap_pages(void* pages, uint64_t bytes, std::string_view label);
 
-  // Placement-sparse memory: address space without memory behind it, heaps that hold tiles, and the mapping between them.
-  [[nodiscard]] Buffer new_sparse_buffer(uint64_t bytes, uint64_t page_bytes, std::string_view label);
-  [[nodiscard]] NS::SharedPtr<MTL::Heap> new_heap(uint64_t bytes, uint64_t page_bytes, std::string_view label);
+  // Placement-sparse memory: address space without memory behind it, heaps that hold tiles, and the
+  // mapping between them.
+  [[nodiscard]] Buffer new_sparse_buffer(uint64_t bytes, uint64_t page_bytes,
+                                         std::string_view label);
+  [[nodiscard]] NS::SharedPtr<MTL::Heap> new_heap(uint64_t bytes, uint64_t page_bytes,
+                                                  std::string_view label);
   void release_heap(NS::SharedPtr<MTL::Heap>& heap);  // nothing may be mapped from it any more
-  // Queues mappings (heap given) or unmappings (heap null) of one buffer; the next Commands sees them.
+  // Queues mappings (heap given) or unmappings (heap null) of one buffer; rounds that begin
+  // afterwards see them. Nothing that uses these tiles may be in flight.
   void update_mappings(const Buffer& buffer, MTL::Heap* heap, std::span<const MappingRun> runs);
 
   [[nodiscard]] Pipelines& pipelines() { return *pipelines_; }
 
-  // Asks the pass in flight to stop early (its Commands throw Aborted) until clear_abort(). Any thread.
+  // Stops the round in flight, and each one that follows, early (their Commands throw Aborted)
+  // until clear_abort(). Any thread. A request that comes too late for its round would stop the
+  // next: clear before you begin one.
   void request_abort();
   void clear_abort();
+  // The GPU never answered: every later round throws, and memory that it may still use is not given
+  // back.
+  [[nodiscard]] bool lost() const { return lost_; }
 
  private:
   friend class Buffer;
   friend class Commands;
   void add_resident(const MTL::Allocation* allocation, uint64_t bytes);
   void remove_resident(const MTL::Allocation* allocation, uint64_t bytes);
-  void commit_residency();  // no-op unless membership changed
+  void commit_residency();  // no-op unless membership changed; nothing may be in flight
 
   NS::SharedPtr<MTL::Device> device_;
   NS::SharedPtr<MTL4::CommandQueue> queue_;
   NS::SharedPtr<MTL::ResidencySet> residency_;
   std::unique_ptr<Pipelines> pipelines_;
   uint64_t allocated_bytes_ = 0;
+  uint64_t mapping_updates_ = 0;  // so far; a round that saw fewer begins with a barrier
+  std::vector<MTL4::UpdateSparseBufferMappingOperation> operations_;  // update_mappings()' scratch
   bool residency_changed_ = false;
+  bool lost_ = false;
 };
 
 }  // namespace mtlqwen

@@ -18,7 +18,7 @@ struct Constant {
   std::variant<bool, int32_t, uint32_t, float> value;
   auto operator<=>(const Constant&) const = default;
 };
-using Constants = std::vector<Constant>;
+using Constants = std::vector<Constant>;  // in any order, each index once
 
 struct Pipeline {
   NS::SharedPtr<MTL::ComputePipelineState> state;
@@ -29,17 +29,21 @@ struct Pipeline {
 // Not thread safe. A Pipeline stays where it is for the life of the cache.
 class Pipelines {
  public:
-  Pipelines(MTL::Device* device, const std::string& library_path);  // throws DeviceError: file missing, wrong machine
-  // Throws DeviceError naming the kernel: unknown, a constant it needs not given, compilation failed.
+  // Throws DeviceError: file missing, wrong machine.
+  Pipelines(MTL::Device* device, const std::string& library_path);
+  // Throws DeviceError naming the kernel: unknown, a constant it needs not given, compilation
+  // failed.
   const Pipeline& get(std::string_view kernel, const Constants& constants = {});
   [[nodiscard]] std::vector<std::string> kernel_names() const;
   [[nodiscard]] size_t n_built() const { return built_.size(); }
 
  private:
+  [[nodiscard]] Pipeline build(const std::string& kernel, const Constants& constants);
+
   NS::SharedPtr<MTL::Device> device_;
   NS::SharedPtr<MTL::Library> library_;
   NS::SharedPtr<MTL4::Compiler> compiler_;
-  std::map<std::pair<std::string, Constants>, std::unique_ptr<Pipeline>, std::less<>> built_;
+  std::map<std::pair<std::string, Constants>, std::unique_ptr<Pipeline>> built_;
 };
 
 }  // namespace mtlqwen

@@ -1,15 +1,17 @@
-// What differs between an Apple GPU and hostmetal and is no part of Metal. Two implementations, chosen by one CMake line:
-// csrc/gpu/platform_apple.cpp and csrc/hostmetal/platform.cpp.
+// What differs between an Apple GPU and hostmetal and is no part of Metal. Two implementations,
+// chosen by one CMake line: csrc/gpu/platform_apple.cpp and csrc/hostmetal/platform.cpp.
 #pragma once
 #include <Metal/Metal.hpp>
 #include <string>
 
 namespace mtlqwen {
 
-// Stops, or lets run again, the work of a device that has been committed. Apple GPUs cannot: there it does nothing.
+// Stops, or lets run again, the work of a device that has been committed. Apple GPUs cannot: there
+// it does nothing.
 void set_abort(MTL::Device* device, bool abort);
 
-// Throws DeviceError with what to do where this machine cannot run the library at all (a CPU without AVX2, no Metal 4).
+// Throws DeviceError with what to do where this machine cannot run the library at all (a CPU
+// without AVX2, no Metal 4).
 void require_machine();
 
 // True where threadgroups run on CPU cores: launch tables prefer few threads with much work each.
