@@ -1,0 +1,109 @@
+# One virtual environment (.venv) and one build (build/) serve every target. `make` alone lists them.
+PYTHON ?= python3
+JOBS ?= $(shell getconf _NPROCESSORS_ONLN)
+VENV := .venv
+BIN := $(VENV)/bin
+BUILD := build/editable
+REPORTS := $(CURDIR)/build/reports
+CTEST := $(BIN)/ctest --output-on-failure --no-tests=error
+
+# cmake and ninja come from the environment; a source tree of one user may be built by another.
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
+export PYTHONDONTWRITEBYTECODE := 1
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PIP_ROOT_USER_ACTION := ignore
+
+# Everything that the extension and the kernels are made from.
+SOURCES := $(sort $(shell find csrc metal src cmake -type f -not -name '*.pyc'))
+SOURCES += CMakeLists.txt pyproject.toml $(wildcard tests/cpp/*)
+CMAKE_ARGS := $(if $(CI),-C cmake.define.MTLQWEN_WERROR=ON)
+FORMATTED = $(shell git ls-files '*.cpp' '*.hpp' '*.h' '*.metal')
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test test-all lint format stub check-metal bench asan tsan wheel clean FORCE
+
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
+
+# --- environment and build ------------------------------------------------------------------------
+$(VENV)/.installed: pyproject.toml
+	@command -v $(PYTHON) >/dev/null || { \
+	  echo "mtlqwen: [python] $(PYTHON): not found; apt-get install python3 python3-venv python3-dev" >&2; exit 1; }
+	@$(PYTHON) tools/check_system.py
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q --upgrade 'pip>=25.1'
+	$(BIN)/python -m pip install -q --group dev
+	@touch $@
+
+# Changes only when a source file comes or goes.
+build/sources.list: FORCE
+	@mkdir -p build
+	@echo '$(SOURCES) $(CMAKE_ARGS)' | cmp -s - $@ || echo '$(SOURCES) $(CMAKE_ARGS)' > $@
+
+$(VENV)/.built: $(VENV)/.installed build/sources.list $(SOURCES)
+	@$(PYTHON) tools/check_system.py
+	$(BIN)/python -m pip install -q --no-build-isolation -e . \
+	  -C build-dir=$(BUILD) -C cmake.define.MTLQWEN_BUILD_TESTS=ON $(CMAKE_ARGS)
+	@touch $@
+
+# --- what people run ------------------------------------------------------------------------------
+demo: $(VENV)/.built  ## the bundled model: a chat, a tool call, a story, eight prompts at once
+	@$(BIN)/python -m mtlqwen demo
+
+test: $(VENV)/.built  ## the core tests, Python and C++
+	@mkdir -p $(REPORTS) && rm -f $(REPORTS)/core-*.xml
+	@status=0; \
+	$(BIN)/python -m pytest --junitxml=$(REPORTS)/core-python.xml || status=1; \
+	$(CTEST) --test-dir $(BUILD) --output-junit $(REPORTS)/core-cpp.xml || status=1; \
+	$(BIN)/python tools/count_tests.py $(REPORTS)/core-*.xml || status=1; exit $$status
+
+test-all: $(VENV)/.built lint check-metal asan tsan  ## all that `test` leaves out: slow tests, lint, gates, sanitizers
+	@mkdir -p $(REPORTS) && rm -f $(REPORTS)/slow-*.xml
+	@status=0; \
+	$(BIN)/python -m pytest -m slow --junitxml=$(REPORTS)/slow-python.xml || status=1; \
+	$(BIN)/python tools/count_tests.py $(REPORTS)/slow-*.xml $(REPORTS)/asan.xml $(REPORTS)/tsan.xml || status=1; exit $$status
+
+lint: $(VENV)/.built  ## ruff, mypy --strict, clang-format, the committed stub
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	@$(BIN)/clang-format --dry-run --Werror $(FORMATTED)
+	$(BIN)/python tools/make_stub.py --check
+
+format: $(VENV)/.installed  ## rewrites the sources in the one style
+	$(BIN)/ruff check --fix --exit-zero .
+	$(BIN)/ruff format .
+	@$(BIN)/clang-format -i $(FORMATTED)
+
+stub: $(VENV)/.built  ## writes python/mtlqwen/_core.pyi anew
+	$(BIN)/python tools/make_stub.py
+
+check-metal: $(VENV)/.installed  ## what Apple's compiler would reject: the kernels, and the runtime against metal-cpp
+	$(BIN)/python csrc/hostmetal/msl/check_metal.py
+
+bench: $(VENV)/.built  ## speed of the bundled model
+	$(BIN)/python -m mtlqwen demo
+
+asan: SANITIZE := address,undefined
+asan: $(VENV)/.installed  ## the C++ tests under AddressSanitizer and UndefinedBehaviorSanitizer
+	$(SANITIZED)
+
+tsan: SANITIZE := thread
+tsan: $(VENV)/.installed  ## the C++ tests under ThreadSanitizer
+	$(SANITIZED)
+
+define SANITIZED
+	@mkdir -p $(REPORTS)
+	$(BIN)/cmake -S . -B build/$@ -G Ninja -DMTLQWEN_BUILD_TESTS=ON -DMTLQWEN_SANITIZE=$(SANITIZE) >build/$@.log
+	$(BIN)/cmake --build build/$@ --target cpp_tests -- --quiet
+	$(CTEST) --test-dir build/$@ --output-junit $(REPORTS)/$@.xml
+endef
+
+wheel: $(VENV)/.installed  ## a wheel of this machine's kind, in dist/
+	$(BIN)/python -m pip wheel -q --no-build-isolation --no-deps -w dist .
+	@ls -l dist/*.whl
+
+clean:  ## removes the environment and everything built
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
