@@ -1,0 +1,110 @@
+// Descriptions of functions and pipelines, and the compiler that turns them into pipeline states.
+#pragma once
+#include "MTLLibrary.hpp"
+#include "MTLTypes.hpp"
+
+namespace MTL4 {
+
+class FunctionDescriptor : public NS::Copying<FunctionDescriptor> {
+ protected:
+  FunctionDescriptor() = default;
+};
+
+class LibraryFunctionDescriptor
+    : public NS::Copying<LibraryFunctionDescriptor, FunctionDescriptor> {
+ public:
+  static LibraryFunctionDescriptor* alloc();
+  LibraryFunctionDescriptor* init();
+
+  [[nodiscard]] MTL::Library* library() const;
+  void setLibrary(const MTL::Library* library);
+  [[nodiscard]] NS::String* name() const;
+  void setName(const NS::String* name);
+
+ private:
+  LibraryFunctionDescriptor() = default;
+  NS::SharedPtr<MTL::Library> library_;
+  NS::SharedPtr<NS::String> name_;
+};
+
+class SpecializedFunctionDescriptor
+    : public NS::Copying<SpecializedFunctionDescriptor, FunctionDescriptor> {
+ public:
+  static SpecializedFunctionDescriptor* alloc();
+  SpecializedFunctionDescriptor* init();
+
+  [[nodiscard]] FunctionDescriptor* functionDescriptor() const;
+  void setFunctionDescriptor(const MTL4::FunctionDescriptor* functionDescriptor);
+  [[nodiscard]] MTL::FunctionConstantValues* constantValues() const;
+  void setConstantValues(const MTL::FunctionConstantValues* constantValues);
+  [[nodiscard]] NS::String* specializedName() const;
+  void setSpecializedName(const NS::String* specializedName);
+
+ private:
+  SpecializedFunctionDescriptor() = default;
+  NS::SharedPtr<FunctionDescriptor> function_;
+  NS::SharedPtr<MTL::FunctionConstantValues> constants_;
+  NS::SharedPtr<NS::String> name_;
+};
+
+class PipelineDescriptor : public NS::Copying<PipelineDescriptor> {
+ public:
+  [[nodiscard]] NS::String* label() const;
+  void setLabel(const NS::String* label);
+
+ protected:
+  PipelineDescriptor() = default;
+
+ private:
+  NS::SharedPtr<NS::String> label_;
+};
+
+class ComputePipelineDescriptor
+    : public NS::Copying<ComputePipelineDescriptor, PipelineDescriptor> {
+ public:
+  static ComputePipelineDescriptor* alloc();
+  ComputePipelineDescriptor* init();
+
+  [[nodiscard]] FunctionDescriptor* computeFunctionDescriptor() const;
+  void setComputeFunctionDescriptor(const MTL4::FunctionDescriptor* computeFunctionDescriptor);
+  [[nodiscard]] NS::UInteger maxTotalThreadsPerThreadgroup() const;
+  void setMaxTotalThreadsPerThreadgroup(NS::UInteger maxTotalThreadsPerThreadgroup);
+  [[nodiscard]] bool threadGroupSizeIsMultipleOfThreadExecutionWidth() const;
+  void setThreadGroupSizeIsMultipleOfThreadExecutionWidth(
+      bool threadGroupSizeIsMultipleOfThreadExecutionWidth);
+
+ private:
+  ComputePipelineDescriptor() = default;
+  NS::SharedPtr<FunctionDescriptor> function_;
+  NS::UInteger max_threads_ = 0;  // 0: the device's limit
+  bool whole_simdgroups_ = false;
+};
+
+class CompilerDescriptor : public NS::Copying<CompilerDescriptor> {
+ public:
+  static CompilerDescriptor* alloc();
+  CompilerDescriptor* init();
+
+  [[nodiscard]] NS::String* label() const;
+  void setLabel(const NS::String* label);
+
+ private:
+  CompilerDescriptor() = default;
+  NS::SharedPtr<NS::String> label_;
+};
+
+class CompilerTaskOptions;
+
+class Compiler : public NS::Referencing<Compiler> {
+ public:
+  // Fails, naming the function, where the library lacks it, a constant that it needs has no value, or one has a value of
+  // another type. `compilerTaskOptions` is null here: nothing is compiled at run time.
+  MTL::ComputePipelineState* newComputePipelineState(
+      const MTL4::ComputePipelineDescriptor* descriptor,
+      const MTL4::CompilerTaskOptions* compilerTaskOptions, NS::Error** error);
+
+ protected:
+  Compiler() = default;
+};
+
+}  // namespace MTL4

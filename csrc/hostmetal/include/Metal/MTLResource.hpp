@@ -1,0 +1,105 @@
+// Memory: buffers, placement heaps, and the sets that say what is resident.
+#pragma once
+#include "MTLTypes.hpp"
+
+namespace MTL {
+
+class Device;
+
+class Allocation : public NS::Referencing<Allocation> {
+ public:
+  [[nodiscard]] NS::UInteger allocatedSize() const;
+
+ protected:
+  Allocation() = default;
+};
+
+class Resource : public NS::Referencing<Resource, Allocation> {
+ public:
+  [[nodiscard]] NS::String* label() const;
+  void setLabel(const NS::String* label);
+  [[nodiscard]] StorageMode storageMode() const;
+
+ protected:
+  Resource() = default;
+};
+
+class Buffer : public NS::Referencing<Buffer, Resource> {
+ public:
+  void* contents();  // null where private
+  [[nodiscard]] GPUAddress gpuAddress() const;
+  [[nodiscard]] NS::UInteger length() const;
+
+ protected:
+  Buffer() = default;
+};
+
+class HeapDescriptor : public NS::Copying<HeapDescriptor> {
+ public:
+  static HeapDescriptor* alloc();
+  HeapDescriptor* init();
+
+  [[nodiscard]] NS::UInteger size() const;
+  void setSize(NS::UInteger size);
+  [[nodiscard]] StorageMode storageMode() const;
+  void setStorageMode(MTL::StorageMode storageMode);
+  [[nodiscard]] HazardTrackingMode hazardTrackingMode() const;
+  void setHazardTrackingMode(MTL::HazardTrackingMode hazardTrackingMode);
+  [[nodiscard]] HeapType type() const;
+  void setType(MTL::HeapType type);
+  [[nodiscard]] SparsePageSize maxCompatiblePlacementSparsePageSize() const;
+  void setMaxCompatiblePlacementSparsePageSize(
+      MTL::SparsePageSize maxCompatiblePlacementSparsePageSize);
+
+ private:
+  HeapDescriptor() = default;
+  NS::UInteger size_ = 0;
+  StorageMode storage_mode_ = StorageModePrivate;
+  HazardTrackingMode hazard_tracking_ = HazardTrackingModeDefault;
+  HeapType type_ = HeapTypeAutomatic;
+  SparsePageSize page_size_{};  // none: sparse buffers cannot use the heap
+};
+
+class Heap : public NS::Referencing<Heap, Allocation> {
+ public:
+  [[nodiscard]] NS::String* label() const;
+  void setLabel(const NS::String* label);
+  [[nodiscard]] NS::UInteger size() const;
+
+ protected:
+  Heap() = default;
+};
+
+class ResidencySetDescriptor : public NS::Copying<ResidencySetDescriptor> {
+ public:
+  static ResidencySetDescriptor* alloc();
+  ResidencySetDescriptor* init();
+
+  [[nodiscard]] NS::String* label() const;
+  void setLabel(const NS::String* label);
+  [[nodiscard]] NS::UInteger initialCapacity() const;
+  void setInitialCapacity(NS::UInteger initialCapacity);
+
+ private:
+  ResidencySetDescriptor() = default;
+  NS::SharedPtr<NS::String> label_;
+  NS::UInteger initial_capacity_ = 0;
+};
+
+// Changes of membership take effect at commit(). The set owns no reference to its members: one that is released stops
+// being resident.
+class ResidencySet : public NS::Referencing<ResidencySet> {
+ public:
+  void addAllocation(const MTL::Allocation* allocation);
+  void removeAllocation(const MTL::Allocation* allocation);
+  [[nodiscard]] bool containsAllocation(const MTL::Allocation* anAllocation);
+  [[nodiscard]] NS::UInteger allocationCount() const;
+  void commit();
+  void requestResidency();
+  void endResidency();
+
+ protected:
+  ResidencySet() = default;
+};
+
+}  // namespace MTL
