@@ -37,6 +37,7 @@ Buffer::~Buffer() { reset(); }
 void Buffer::reset() noexcept {
   if (device_ == nullptr) return;
   const AutoreleaseScope scope;
+  device_->drain_mappings();
   device_->remove_resident(buffer_.get(), memory_bytes_);
   // A GPU that never answered may still write here: such memory is never given back.
   if (device_->lost()) buffer_.detach();

@@ -46,6 +46,7 @@ Device::Device(const std::string& library_path) {
   const auto descriptor = NS::TransferPtr(MTL::ResidencySetDescriptor::alloc()->init());
   residency_ = require(device_->newResidencySet(descriptor.get(), &error), "residency set", error);
   queue_->addResidencySet(residency_.get());
+  mapped_ = require(device_->newSharedEvent(), "shared event", nullptr);
   pipelines_ = std::make_unique<Pipelines>(device_.get(), library_path);
   clear_abort();
 }
@@ -54,8 +55,9 @@ Device::~Device() {
   const AutoreleaseScope scope;
   if (lost_) queue_.detach();
   pipelines_.reset();
-  residency_.reset();
   queue_.reset();
+  residency_.reset();
+  mapped_.reset();
   device_.reset();
 }
 
@@ -108,8 +110,7 @@ Buffer Device::new_sparse_buffer(uint64_t bytes, uint64_t page_bytes, std::strin
   return {*this, std::move(buffer), 0};
 }
 
-NS::SharedPtr<MTL::Heap> Device::new_heap(uint64_t bytes, uint64_t page_bytes,
-                                          std::string_view label) {
+Heap Device::new_heap(uint64_t bytes, uint64_t page_bytes, std::string_view label) {
   const AutoreleaseScope scope;
   const auto descriptor = NS::TransferPtr(MTL::HeapDescriptor::alloc()->init());
   descriptor->setType(MTL::HeapTypePlacement);
@@ -120,23 +121,10 @@ NS::SharedPtr<MTL::Heap> Device::new_heap(uint64_t bytes, uint64_t page_bytes,
   auto heap = NS::TransferPtr(device_->newHeap(descriptor.get()));
   if (!heap) throw_refused("a heap", label, bytes);
   heap->setLabel(ns_string(label));
-  add_resident(heap.get(), heap->size());
-  return heap;
+  return {*this, std::move(heap)};
 }
 
-void Device::release_heap(NS::SharedPtr<MTL::Heap>& heap) {
-  if (!heap) return;
-  const AutoreleaseScope scope;
-  remove_resident(heap.get(), heap->size());
-  if (lost_) {
-    heap.detach();
-  } else {
-    commit_residency();
-  }
-  heap.reset();
-}
-
-void Device::update_mappings(const Buffer& buffer, MTL::Heap* heap,
+void Device::update_mappings(const Buffer& buffer, const Heap* heap,
                              std::span<const MappingRun> runs) {
   if (runs.empty()) return;
   const AutoreleaseScope scope;
@@ -149,7 +137,17 @@ void Device::update_mappings(const Buffer& buffer, MTL::Heap* heap,
                            .heapOffset = heap != nullptr ? run.heap_tile : 0});
   }
   ++mapping_updates_;
-  queue_->updateBufferMappings(buffer.get(), heap, operations_.data(), operations_.size());
+  queue_->updateBufferMappings(buffer.get(), heap != nullptr ? heap->get() : nullptr,
+                               operations_.data(), operations_.size());
+}
+
+void Device::drain_mappings() noexcept {
+  constexpr uint64_t kLimitMs = 30'000;  // a mapping takes well under a second
+  if (lost_ || drained_updates_ == mapping_updates_) return;
+  const AutoreleaseScope scope;
+  queue_->signalEvent(mapped_.get(), mapping_updates_);
+  lost_ = !mapped_->waitUntilSignaledValue(mapping_updates_, kLimitMs);
+  drained_updates_ = mapping_updates_;
 }
 
 void Device::request_abort() { set_abort(device_.get(), true); }

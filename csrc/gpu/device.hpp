@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "gpu/buffer.hpp"
+#include "gpu/heap.hpp"
 #include "gpu/pipeline.hpp"
 
 namespace mtlqwen {
@@ -47,12 +48,10 @@ class Device {
   // mapping between them.
   [[nodiscard]] Buffer new_sparse_buffer(uint64_t bytes, uint64_t page_bytes,
                                          std::string_view label);
-  [[nodiscard]] NS::SharedPtr<MTL::Heap> new_heap(uint64_t bytes, uint64_t page_bytes,
-                                                  std::string_view label);
-  void release_heap(NS::SharedPtr<MTL::Heap>& heap);  // nothing may be mapped from it any more
+  [[nodiscard]] Heap new_heap(uint64_t bytes, uint64_t page_bytes, std::string_view label);
   // Queues mappings (heap given) or unmappings (heap null) of one buffer; rounds that begin
   // afterwards see them. Nothing that uses these tiles may be in flight.
-  void update_mappings(const Buffer& buffer, MTL::Heap* heap, std::span<const MappingRun> runs);
+  void update_mappings(const Buffer& buffer, const Heap* heap, std::span<const MappingRun> runs);
 
   [[nodiscard]] Pipelines& pipelines() { return *pipelines_; }
 
@@ -68,16 +67,20 @@ class Device {
  private:
   friend class Buffer;
   friend class Commands;
+  friend class Heap;
   void add_resident(const MTL::Allocation* allocation, uint64_t bytes);
   void remove_resident(const MTL::Allocation* allocation, uint64_t bytes);
-  void commit_residency();  // no-op unless membership changed; nothing may be in flight
+  void drain_mappings() noexcept;  // waits until all that was queued has happened
+  void commit_residency();         // no-op unless membership changed; nothing may be in flight
 
   NS::SharedPtr<MTL::Device> device_;
   NS::SharedPtr<MTL4::CommandQueue> queue_;
   NS::SharedPtr<MTL::ResidencySet> residency_;
+  NS::SharedPtr<MTL::SharedEvent> mapped_;  // signalled with the count of mapping updates
   std::unique_ptr<Pipelines> pipelines_;
   uint64_t allocated_bytes_ = 0;
   uint64_t mapping_updates_ = 0;  // so far; a round that saw fewer begins with a barrier
+  uint64_t drained_updates_ = 0;  // of them, known to have happened
   std::vector<MTL4::UpdateSparseBufferMappingOperation> operations_;  // update_mappings()' scratch
   bool residency_changed_ = false;
   bool lost_ = false;
