@@ -1,0 +1,86 @@
+#include "model/control.hpp"
+
+#include <algorithm>
+
+#include "base/math.hpp"
+
+namespace mtlqwen {
+
+namespace {
+
+uint64_t arena_bytes(uint32_t slots) {
+  return 2 * Arena::padded(sizeof(Pass)) + Arena::padded(slots * sizeof(QueryArgs)) +
+         2 * Arena::padded(kPassRows * sizeof(uint32_t)) +
+         2 * Arena::padded(slots * sizeof(uint32_t)) + Arena::padded(slots * sizeof(SampleArgs));
+}
+
+// The longest context of the pass decides how many splits there are; few enough that their results
+// fit the scratch.
+void choose_splits(Pass& pass, uint32_t longest, uint32_t partial_capacity) {
+  const auto n_blocks = static_cast<uint32_t>(ceil_div(longest, kBlockTokens));
+  pass.blocks_per_split = 1;
+  while (pass.rows * ceil_div(n_blocks, pass.blocks_per_split) > partial_capacity)
+    pass.blocks_per_split *= 2;
+  pass.n_splits = static_cast<uint32_t>(ceil_div(n_blocks, pass.blocks_per_split));
+}
+
+}  // namespace
+
+Control::Control(Device& device, uint32_t slots)
+    : arena_(device, arena_bytes(slots), Storage::kShared, "control arrays"),
+      pass_(arena_.take(sizeof(Pass))), logit_pass_(arena_.take(sizeof(Pass))),
+      queries_(arena_.take(slots * sizeof(QueryArgs))),
+      row_query_(arena_.take(kPassRows * sizeof(uint32_t))),
+      input_ids_(arena_.take(kPassRows * sizeof(int32_t))),
+      logit_rows_(arena_.take(slots * sizeof(uint32_t))),
+      samples_(arena_.take(slots * sizeof(SampleArgs))),
+      sampled_(arena_.take(slots * sizeof(int32_t))) {}
+
+void Control::pack_query(const PackedQuery& packed, uint32_t index) {
+  const Query& query = packed.query;
+  at<QueryArgs>(queries_)[index] = {.first_row = query.first_row,
+                                    .count = query.count,
+                                    .kv_valid = query.kv_valid,
+                                    .slot = query.slot,
+                                    .bank = query.bank,
+                                    .reserved = {}};
+  std::fill_n(at<uint32_t>(row_query_) + query.first_row, query.count, index);
+  std::copy(packed.tokens.begin(), packed.tokens.end(), at<int32_t>(input_ids_) + query.first_row);
+  if (!query.emits) return;
+  at<uint32_t>(logit_rows_)[n_logit_rows_] = query.first_row + query.count - 1;
+  at<SampleArgs>(samples_)[n_logit_rows_] = {
+      .temperature = packed.sampling.temperature,
+      .seed_low = static_cast<uint32_t>(packed.sampling.seed),
+      .seed_high = static_cast<uint32_t>(packed.sampling.seed >> 32),
+      .position = query.kv_valid + query.count,
+      .sample_index = 0,
+      .reserved = {}};
+  ++n_logit_rows_;
+}
+
+PassShape Control::pack(std::span<const PackedQuery> queries, uint32_t partial_capacity) {
+  Pass pass{};
+  uint32_t longest = 0;
+  n_logit_rows_ = 0;
+  for (const PackedQuery& packed : queries) {
+    pack_query(packed, pass.n_queries++);
+    pass.rows += packed.query.count;
+    longest = std::max(longest, packed.query.kv_valid + packed.query.count);
+  }
+  pass.n_logit_rows = n_logit_rows_;
+  choose_splits(pass, longest, partial_capacity);
+  *at<Pass>(pass_) = pass;
+  Pass logit_pass = pass;
+  logit_pass.rows = pass.n_logit_rows;
+  *at<Pass>(logit_pass_) = logit_pass;
+  return {.rows = pass.rows,
+          .n_queries = pass.n_queries,
+          .n_logit_rows = pass.n_logit_rows,
+          .n_splits = pass.n_splits};
+}
+
+std::span<const int32_t> Control::sampled_ids() const {
+  return {at<int32_t>(sampled_), n_logit_rows_};
+}
+
+}  // namespace mtlqwen

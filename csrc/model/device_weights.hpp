@@ -1,0 +1,52 @@
+// The model's tensors where kernels can read them: matrices inside the mapped files, small vectors
+// in one arena.
+#pragma once
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "gpu/device.hpp"
+#include "model/arena.hpp"
+#include "model/tensor.hpp"
+#include "model/weights.hpp"
+
+namespace mtlqwen {
+
+// Names are the Hugging Face ones without prefix ("layers.3.mlp.up_proj.weight"), whatever the file
+// calls them. Whole pages of the files are wrapped without a copy. Tensors that a kernel could not
+// load where they lie (offset below the alignment of the widest load) are copied, and counted in
+// copied_bytes().
+class DeviceWeights {
+ public:
+  DeviceWeights(Device& device, const Weights& weights);
+
+  // Throws ModelError where it is missing, has another shape, or a format without kernels.
+  Matrix matrix(std::string_view name, uint32_t n, uint32_t k);
+  // float32, in the engine's conventions (norms hold 1 + w).
+  Span vector(std::string_view name, uint64_t n);
+
+  [[nodiscard]] uint64_t mapped_bytes() const { return mapped_bytes_; }
+  [[nodiscard]] uint64_t copied_bytes() const { return copied_bytes_; }
+
+ private:
+  // A window of one file, at most max_buffer_bytes long.
+  struct View {
+    uint32_t file = 0;
+    uint64_t begin = 0;
+    uint64_t end = 0;
+    Buffer buffer;
+  };
+  // The view that holds bytes begin .. end of the file, made at first use.
+  const View& view_of(uint32_t file, uint64_t begin, uint64_t end);
+  const View& add_view(uint32_t file, uint64_t begin, uint64_t end);
+  Span copy(const void* from, uint64_t bytes);
+
+  Device& device_;
+  const Weights& weights_;
+  std::vector<View> views_;
+  std::vector<Arena> copies_;  // the last one takes the next copy
+  uint64_t mapped_bytes_ = 0;
+  uint64_t copied_bytes_ = 0;
+};
+
+}  // namespace mtlqwen

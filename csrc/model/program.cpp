@@ -1,0 +1,76 @@
+#include "model/program.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/math.hpp"
+
+namespace mtlqwen {
+
+namespace {
+
+bool overlap(const Span& a, const Span& b) {
+  return a.address < b.address + b.bytes && b.address < a.address + a.bytes;
+}
+
+bool overlap_any(const Span& span, const std::vector<Span>& others) {
+  return std::any_of(others.begin(), others.end(),
+                     [&](const Span& other) { return overlap(span, other); });
+}
+
+uint32_t count_of(Count count, const PassShape& shape) {
+  switch (count) {
+  case Count::kRows:
+    return shape.rows;
+  case Count::kQueries:
+    return shape.n_queries;
+  case Count::kLogitRows:
+    return shape.n_logit_rows;
+  }
+  return 0;
+}
+
+}  // namespace
+
+bool Program::depends_on_pending(const Launch& launch) const {
+  for (const Span& span : launch.writes) {
+    if (overlap_any(span, pending_writes_) || overlap_any(span, pending_reads_)) return true;
+  }
+  return std::any_of(launch.reads.begin(), launch.reads.end(),
+                     [&](const Span& span) { return overlap_any(span, pending_writes_); });
+}
+
+void Program::add(Launch launch) {
+  const bool barrier = depends_on_pending(launch);
+  if (barrier) {
+    pending_reads_.clear();
+    pending_writes_.clear();
+  }
+  pending_reads_.insert(pending_reads_.end(), launch.reads.begin(), launch.reads.end());
+  pending_writes_.insert(pending_writes_.end(), launch.writes.begin(), launch.writes.end());
+  launches_.push_back({.launch = std::move(launch), .barrier_before = barrier});
+}
+
+void Program::replay(Commands& commands, const PassShape& shape) const {
+  for (const auto& [launch, barrier_before] : launches_) {
+    const uint32_t count = count_of(launch.count, shape);
+    if (barrier_before) commands.barrier();
+    if (count == 0) continue;
+    const Variant& variant = launch.variants[launch.variant_of[count]];
+    const uint32_t groups_x =
+        launch.per_split ? variant.groups_x * shape.n_splits : variant.groups_x;
+    const auto groups_y = static_cast<uint32_t>(ceil_div(count, variant.rows_per_group));
+    commands.dispatch(*variant.pipeline, launch.buffers,
+                      {.groups = {groups_x, groups_y, 1},
+                       .threads = variant.threads,
+                       .threadgroup_bytes = variant.threadgroup_bytes});
+  }
+}
+
+size_t Program::n_barriers() const {
+  return static_cast<size_t>(
+      std::count_if(launches_.begin(), launches_.end(),
+                    [](const Recorded& recorded) { return recorded.barrier_before; }));
+}
+
+}  // namespace mtlqwen

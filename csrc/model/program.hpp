@@ -1,0 +1,72 @@
+// The forward pass as a flat list of launches. The layer walk (forward.cpp) runs once, when the
+// model is loaded, and records what to launch: pipelines, buffers, grids, and where barriers must
+// stand. A pass only replays the list.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <initializer_list>
+#include <string_view>
+#include <vector>
+
+#include "base/types.hpp"
+#include "gpu/commands.hpp"
+
+namespace mtlqwen {
+
+// What a launch counts along the y axis of its grid.
+enum class Count : uint8_t { kRows, kQueries, kLogitRows };
+
+// The counts of one pass that size its grids.
+struct PassShape {
+  uint32_t rows = 0;
+  uint32_t n_queries = 0;
+  uint32_t n_logit_rows = 0;
+  uint32_t n_splits = 0;
+};
+
+// One pipeline with its share of the work for each threadgroup.
+struct Variant {
+  const Pipeline* pipeline = nullptr;
+  uint32_t groups_x = 1;
+  uint32_t rows_per_group = 1;
+  uint32_t threads = 32;
+  uint32_t threadgroup_bytes = 0;
+  auto operator<=>(const Variant&) const = default;
+};
+
+// What to record. `reads` and `writes` are what hazards are tracked by; `buffers` is what is bound,
+// in [[buffer]] order.
+struct Launch {
+  std::vector<uint64_t> buffers{};
+  std::vector<Span> reads{};
+  std::vector<Span> writes{};
+  Count count = Count::kRows;
+  bool per_split = false;                           // groups_x counts once for each attention split
+  std::vector<Variant> variants{};                  // at least one
+  std::array<uint8_t, kPassRows + 1> variant_of{};  // index into variants, by count
+};
+
+// Invariant: replaying the launches in order, with the barriers recorded, never lets a launch start
+// before one that it depends on: a barrier stands where a span read or written now was written
+// since the last barrier, or read and is written now.
+class Program {
+ public:
+  void add(Launch launch);
+  // Encodes every launch between commands.begin() and commit.
+  void replay(Commands& commands, const PassShape& shape) const;
+  [[nodiscard]] size_t n_launches() const { return launches_.size(); }
+  [[nodiscard]] size_t n_barriers() const;
+
+ private:
+  struct Recorded {
+    Launch launch;
+    bool barrier_before = false;
+  };
+  [[nodiscard]] bool depends_on_pending(const Launch& launch) const;
+
+  std::vector<Recorded> launches_;
+  std::vector<Span> pending_reads_;  // since the last barrier
+  std::vector<Span> pending_writes_;
+};
+
+}  // namespace mtlqwen

@@ -1,0 +1,151 @@
+#include "model/recorder.hpp"
+
+#include <algorithm>
+#include <string>
+
+#include "base/math.hpp"
+#include "gpu/platform.hpp"
+#include "model/linear_table.hpp"
+
+namespace mtlqwen {
+
+Recorder::Recorder(Device& device, Program& program, Arena& args, const Control& control)
+    : device_(device), program_(program), args_(args), control_(control),
+      software_(device.is_software()) {}
+
+void Recorder::bind(Launch& launch, const std::vector<Binding>& bindings, const Span& args) const {
+  for (const auto& [span, access] : bindings) {
+    launch.buffers.push_back(span.address);
+    if (access == Access::kRead || access == Access::kReadWrite) launch.reads.push_back(span);
+    if (access == Access::kWrite || access == Access::kReadWrite) launch.writes.push_back(span);
+  }
+  launch.buffers.push_back(args.address);
+  const bool logit_rows = launch.count == Count::kLogitRows;
+  launch.buffers.push_back((logit_rows ? control_.logit_pass() : control_.pass()).address);
+}
+
+template <class Args>
+void Recorder::add(const Simple& simple, const Args& args) {
+  Launch launch{.count = simple.count, .per_split = simple.per_split};
+  launch.variants = {
+      {.pipeline = &device_.pipelines().get(simple.kernel), .groups_x = simple.groups_x}};
+  bind(launch, simple.bindings, args_.put(args));
+  program_.add(std::move(launch));
+}
+
+void Recorder::embed(const Activation& out_rows, const Matrix& table) {
+  const std::string kernel = concat("embed_", info(table.format).kernel_name);
+  add({.kernel = kernel,
+       .bindings = {out(out_rows.span), in(control_.input_ids()), in(table.span)}},
+      EmbedArgs{.dim = out_rows.cols, .n_tokens = table.n});
+}
+
+void Recorder::rms_norm(const Activation& out_rows, const Activation& in_rows, Span weight,
+                        float eps, Count count) {
+  add({.kernel = "rms_norm",
+       .count = count,
+       .bindings = {out(out_rows.span), in(in_rows.span), in(weight)}},
+      NormArgs{.dim = in_rows.cols, .eps = eps});
+}
+
+void Recorder::linear(const Activation& out_rows, const Activation& in_rows, const Matrix& matrix,
+                      bool accumulate, Count count) {
+  Launch launch{.count = count};
+  for (uint32_t rows = 1; rows <= kPassRows; ++rows) {
+    const LinearLaunch& choice = choose_linear(matrix.format, matrix.n, matrix.k, rows, software_);
+    Constants constants = choice.constants();
+    constants.push_back({.index = kAccumulateConstant, .value = accumulate});
+    const Variant variant{.pipeline = &device_.pipelines().get(choice.kernel, constants),
+                          .groups_x =
+                              static_cast<uint32_t>(ceil_div(matrix.n, choice.outputs_per_group)),
+                          .rows_per_group = choice.rows_per_group,
+                          .threads = choice.threads,
+                          .threadgroup_bytes = choice.threadgroup_bytes};
+    const auto known = std::find(launch.variants.begin(), launch.variants.end(), variant);
+    launch.variant_of[rows] = static_cast<uint8_t>(known - launch.variants.begin());
+    if (known == launch.variants.end()) launch.variants.push_back(variant);
+  }
+  const Binding result{.span = out_rows.span,
+                       .access = accumulate ? Access::kReadWrite : Access::kWrite};
+  bind(launch, {result, in(in_rows.span), in(matrix.span)},
+       args_.put(LinearArgs{.k = matrix.k, .n = matrix.n}));
+  program_.add(std::move(launch));
+}
+
+void Recorder::swiglu(const Activation& out_rows, const Activation& gate, const Activation& up) {
+  add({.kernel = "swiglu", .bindings = {out(out_rows.span), in(gate.span), in(up.span)}},
+      RowsArgs{.dim = gate.cols});
+}
+
+void Recorder::gather_last_rows(const Activation& out_rows, const Activation& in_rows) {
+  add({.kernel = "gather_rows",
+       .count = Count::kLogitRows,
+       .bindings = {out(out_rows.span), in(in_rows.span), in(control_.logit_rows())}},
+      RowsArgs{.dim = in_rows.cols});
+}
+
+void Recorder::attention(const AttentionTensors& t, const AttentionArgs& args) {
+  const Span queries = control_.queries();
+  const Span row_query = control_.row_query();
+  add({.kernel = "attention_prepare",
+       .groups_x = args.n_heads + args.n_kv_heads,
+       .bindings = {out(t.query.span), out(t.planes.key), out(t.planes.value),
+                    in(t.query_gate.span), in(t.key.span), in(t.value.span), in(t.q_norm),
+                    in(t.k_norm), in(t.rope), in(queries), in(row_query)}},
+      args);
+  add({.kernel = "attention_split",
+       .groups_x = args.n_kv_heads,
+       .bindings = {out(t.partial), out(t.stats), in(t.query.span), in(t.planes.key),
+                    in(t.planes.value), in(queries), in(row_query)},
+       .per_split = true},
+      args);
+  add({.kernel = "attention_merge",
+       .groups_x = args.n_heads,
+       .bindings = {out(t.attended.span), in(t.partial), in(t.stats), in(t.query_gate.span),
+                    in(queries), in(row_query)}},
+      args);
+}
+
+void Recorder::gdn(const GdnTensors& t, const GdnArgs& args) {
+  const uint32_t n_heads = 2 * args.n_k_heads + args.n_v_heads;
+  const Span queries = control_.queries();
+  const Span row_query = control_.row_query();
+  add({.kernel = "gdn_conv",
+       .groups_x = n_heads,
+       .bindings = {out(t.convolved.span), in(t.qkv.span), in(t.conv), untracked(t.banks),
+                    in(queries), in(row_query)}},
+      args);
+  add({.kernel = "gdn_conv_state",
+       .groups_x = n_heads,
+       .count = Count::kQueries,
+       .bindings = {untracked(t.banks), in(t.qkv.span), in(queries)}},
+      args);
+  add({.kernel = "gdn_gates",
+       .bindings = {out(t.gates.span), in(t.a.span), in(t.b.span), in(t.decay), in(t.dt_bias)}},
+      args);
+  constexpr uint32_t kValueRowsPerGroup = 8;
+  add({.kernel = "gdn_recurrent",
+       .groups_x = args.n_v_heads * args.head_dim / kValueRowsPerGroup,
+       .count = Count::kQueries,
+       .bindings = {out(t.delta_out.span), untracked(t.banks), in(t.convolved.span),
+                    in(t.gates.span), untracked(t.banks), in(queries)}},
+      args);
+  add({.kernel = "gdn_norm",
+       .groups_x = args.n_v_heads,
+       .bindings = {out(t.delta_gated.span), in(t.delta_out.span), in(t.z.span), in(t.norm)}},
+      args);
+}
+
+void Recorder::sample(const Activation& logits, Span candidates, const SampleScanArgs& args) {
+  add({.kernel = "sample_scan",
+       .groups_x = args.n_chunks,
+       .count = Count::kLogitRows,
+       .bindings = {out(candidates), in(logits.span), in(control_.samples())}},
+      args);
+  add({.kernel = "sample_pick",
+       .count = Count::kLogitRows,
+       .bindings = {out(control_.sampled()), in(candidates)}},
+      args);
+}
+
+}  // namespace mtlqwen

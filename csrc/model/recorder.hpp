@@ -1,0 +1,91 @@
+// One method for each kernel: turns tensors and shapes into a recorded launch, building the
+// pipelines that it may need.
+#pragma once
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "gpu/device.hpp"
+#include "kernel_args.h"
+#include "model/control.hpp"
+#include "model/program.hpp"
+#include "model/tensor.hpp"
+
+namespace mtlqwen {
+
+// The half K and V planes of one attention layer; address 0 of slot 0. `bytes` covers all slots.
+struct KvPlanes {
+  Span key;
+  Span value;
+};
+
+// Lives while the model is loaded. Args structs go into `args`, which outlives the program.
+class Recorder {
+ public:
+  Recorder(Device& device, Program& program, Arena& args, const Control& control);
+
+  void embed(const Activation& out, const Matrix& table);
+  void rms_norm(const Activation& out, const Activation& in, Span weight, float eps,
+                Count count = Count::kRows);
+  // out (+)= in * matrix^T
+  void linear(const Activation& out, const Activation& in, const Matrix& matrix,
+              bool accumulate = false, Count count = Count::kRows);
+  void swiglu(const Activation& out, const Activation& gate, const Activation& up);
+  void gather_last_rows(const Activation& out, const Activation& in);
+
+  struct AttentionTensors {
+    Activation query, query_gate, key, value, attended;
+    Span partial, stats;
+    Span q_norm, k_norm;  // (head_dim)
+    Span rope;            // (context, rotary_dim / 2, 2): cos, sin
+    KvPlanes planes;
+  };
+  void attention(const AttentionTensors& tensors, const AttentionArgs& args);
+
+  struct GdnTensors {
+    Activation qkv, z, a, b, convolved, gates, delta_out, delta_gated;
+    Span conv;            // (channels, 4)
+    Span decay, dt_bias;  // (v_heads): -exp(A_log), bias of the step size
+    Span norm;            // (head_dim)
+    Span banks;           // of all slots
+  };
+  void gdn(const GdnTensors& tensors, const GdnArgs& args);
+
+  // The next token of each logit row into control.sampled().
+  void sample(const Activation& logits, Span candidates, const SampleScanArgs& args);
+
+ private:
+  enum class Access : uint8_t { kRead, kWrite, kReadWrite, kUntracked };
+  struct Binding {
+    Span span;
+    Access access = Access::kRead;
+  };
+  static Binding out(const Span& span) { return {.span = span, .access = Access::kWrite}; }
+  static Binding in(const Span& span) { return {.span = span, .access = Access::kRead}; }
+  // For memory in which one pass never touches what it writes and what it reads of it in the same
+  // place (GDN banks).
+  static Binding untracked(const Span& span) {
+    return {.span = span, .access = Access::kUntracked};
+  }
+
+  // One launch of a kernel that serves any count with one pipeline.
+  struct Simple {
+    std::string_view kernel;
+    uint32_t groups_x = 1;
+    Count count = Count::kRows;
+    std::vector<Binding> bindings{};  // in [[buffer]] order, up to the args
+    bool per_split = false;
+  };
+  template <class Args>
+  void add(const Simple& simple, const Args& args);
+  // Binds buffers, args and the Pass of the count; tracks hazards.
+  void bind(Launch& launch, const std::vector<Binding>& bindings, const Span& args) const;
+
+  Device& device_;
+  Program& program_;
+  Arena& args_;
+  const Control& control_;
+  bool software_;
+};
+
+}  // namespace mtlqwen

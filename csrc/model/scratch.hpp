@@ -1,0 +1,54 @@
+// The activations of one pass: one arena, laid out once, reused by every layer and every pass.
+#pragma once
+#include <cstdint>
+
+#include "model/arena.hpp"
+#include "model/config.hpp"
+#include "model/tensor.hpp"
+
+namespace mtlqwen {
+
+// (row, split) pairs whose attention partials fit the scratch; at least kPassRows.
+inline constexpr uint32_t kPartialCapacity = 1024;
+
+// Row counts are kPassRows, but for the last group (one row for each sampled row).
+struct Activations {
+  Activation hidden;  // the residual stream
+  Activation normed;
+  // gated attention
+  Activation query_gate;  // (rows, heads, 2, head_dim): query | gate
+  Activation key, value;  // (rows, kv_heads, head_dim)
+  Activation query;       // (rows, heads, head_dim) normed, roped, scaled
+  Span partial;           // (kPartialCapacity, heads, head_dim)
+  Span stats;             // (kPartialCapacity, heads, 2)
+  Activation attended;    // (rows, heads * head_dim), gated
+  // Gated DeltaNet
+  Activation qkv;        // (rows, channels) before the convolution
+  Activation z;          // (rows, v_heads * head_dim)
+  Activation a, b;       // (rows, v_heads)
+  Activation convolved;  // (rows, channels)
+  Activation gates;      // (rows, v_heads, 2): decay, beta
+  Activation delta_out;  // (rows, v_heads * head_dim)
+  Activation delta_gated;
+  // MLP
+  Activation gate, up, gated;  // (rows, intermediate)
+  // sampling
+  Activation last_hidden, last_normed;
+  Activation logits;  // (slots, vocab), shared storage
+  Span candidates;    // (slots, chunks) Candidate
+};
+
+class Scratch {
+ public:
+  Scratch(Device& device, const ModelConfig& config, uint32_t slots, uint32_t sample_chunks);
+  [[nodiscard]] const Activations& operator*() const { return activations_; }
+  [[nodiscard]] const float* logits(uint32_t row) const;  // (vocab) of the last pass
+  [[nodiscard]] uint64_t bytes() const { return pass_.buffer().bytes() + logits_.buffer().bytes(); }
+
+ private:
+  Arena pass_;
+  Arena logits_;
+  Activations activations_;
+};
+
+}  // namespace mtlqwen
