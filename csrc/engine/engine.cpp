@@ -1,0 +1,182 @@
+#include "engine/engine.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <stdexcept>
+#include <utility>
+
+#include "base/error.hpp"
+#include "engine/runtime.hpp"
+
+namespace mtlqwen {
+
+namespace {
+
+double seconds(Clock::time_point from, Clock::time_point to) {
+  return std::chrono::duration<double>(to - from).count();
+}
+
+void require_valid(const std::vector<int32_t>& token_ids, const RequestOptions& options,
+                   uint32_t vocab) {
+  if (token_ids.empty()) {
+    throw std::invalid_argument(
+        "[engine] prompt: empty (got 0 tokens, want at least 1); pass some text");
+  }
+  for (size_t i = 0; i < token_ids.size(); ++i) {
+    if (token_ids[i] < 0 || static_cast<uint32_t>(token_ids[i]) >= vocab) {
+      throw std::invalid_argument(concat("[engine] prompt: token id out of range at index ", i,
+                                         " (got ", token_ids[i], ", want 0 to ", vocab - 1,
+                                         "); encode with the model's tokenizer"));
+    }
+  }
+  const float temperature = options.sampling.temperature;
+  if (!(temperature >= 0.0F && temperature <= std::numeric_limits<float>::max())) {
+    throw std::invalid_argument(concat("[engine] temperature: not a finite number >= 0 (got ",
+                                       temperature, "); use 0 for greedy, 0.7 to 1.0 for variety"));
+  }
+}
+
+}  // namespace
+
+Engine::Engine(const EngineOptions& options, const Progress& progress) : slots_(options.slots) {
+  if (slots_ < 1 || slots_ > kMaxSlots) {
+    throw std::invalid_argument(
+        concat("[engine] slots: out of range (got ", slots_, ", want 1 to ", kMaxSlots, ")"));
+  }
+  constexpr uint64_t kStages = 3;
+  uint64_t stage_index = 0;
+  runtime_ = std::make_unique<Runtime>(options.model, options.kernels, options.context, slots_,
+                                       [&](const char* stage) {
+                                         if (progress) progress(stage, stage_index++, kStages);
+                                       });
+  if (progress) progress("ready", kStages, kStages);
+  context_ = runtime_->context;
+  vocab_ = runtime_->weights.config().vocab;
+  eos_ids_ = runtime_->weights.config().eos_ids;
+  slot_owner_.assign(slots_, 0);
+  stats_.device = runtime_->device.name();
+  stats_.weights_bytes = runtime_->device_weights.mapped_bytes();
+}
+
+Engine::~Engine() { close(); }
+
+void Engine::require_open_locked() const {
+  if (closed_) throw std::runtime_error("[engine] closed: the engine was closed; make a new one");
+}
+
+Sequence& Engine::find_locked(SequenceId id) {
+  const auto found = sequences_.find(id);
+  if (found == sequences_.end() || found->second.released) {
+    throw std::invalid_argument(concat("[engine] sequence ", id, ": unknown, or released"));
+  }
+  return found->second;
+}
+
+SequenceId Engine::submit(std::vector<int32_t> token_ids, RequestOptions options) {
+  const std::lock_guard lock(mutex_);
+  require_open_locked();
+  require_valid(token_ids, options, vocab_);
+  if (token_ids.size() >= context_) {
+    throw CapacityError(
+        concat("[engine] prompt: does not fit the context (got ", token_ids.size(),
+               " tokens, the context holds ", context_,
+               " with at least one of them generated); shorten the prompt or raise context="));
+  }
+  const SequenceId id = next_id_++;
+  Sequence& sequence = sequences_[id];
+  sequence.id = id;
+  sequence.n_prompt = static_cast<uint32_t>(token_ids.size());
+  sequence.polled = token_ids.size();
+  sequence.request = std::move(token_ids);
+  sequence.options = std::move(options);
+  sequence.submitted = Clock::now();
+  if (sequence.options.max_tokens == 0) sequence.finish = FinishReason::kLength;
+  return id;
+}
+
+Poll Engine::poll(SequenceId id) {
+  const std::lock_guard lock(mutex_);
+  require_open_locked();
+  Sequence& sequence = find_locked(id);
+  if (sequence.finish == FinishReason::kError) throw DeviceError(sequence.error);
+  Poll result{.token_ids = {sequence.request.begin() + static_cast<std::ptrdiff_t>(sequence.polled),
+                            sequence.request.end()},
+              .finish = sequence.finish,
+              .n_prompt = sequence.n_prompt,
+              .n_completion = sequence.n_completion()};
+  sequence.polled = sequence.request.size();
+  if (sequence.n_completion() > 0) {
+    result.ttft_s = seconds(sequence.submitted, sequence.first_token);
+    result.prefill_s = seconds(sequence.started, sequence.first_token);
+    result.decode_s = seconds(sequence.first_token, sequence.last_token);
+  }
+  return result;
+}
+
+void Engine::stop_pass_of_locked(SequenceId id) {
+  if (std::find(in_pass_.begin(), in_pass_.end(), id) != in_pass_.end())
+    runtime_->device.request_abort();
+}
+
+void Engine::cancel(SequenceId id) {
+  const std::lock_guard lock(mutex_);
+  require_open_locked();
+  Sequence& sequence = find_locked(id);
+  if (sequence.finished()) return;
+  sequence.cancel_requested = true;
+  if (!sequence.slot) {
+    finish_locked(sequence, FinishReason::kCancelled);
+  } else {
+    stop_pass_of_locked(id);
+  }
+}
+
+void Engine::release(SequenceId id) {
+  const std::lock_guard lock(mutex_);
+  if (closed_) return;
+  Sequence& sequence = find_locked(id);
+  if (!sequence.slot) {
+    sequences_.erase(id);
+    return;
+  }
+  sequence.cancel_requested = true;
+  sequence.released = true;  // erased when the step has let go of it
+  stop_pass_of_locked(id);
+}
+
+void Engine::close() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (closed_) return;
+    closed_ = true;
+    runtime_->device.request_abort();
+  }
+  const std::lock_guard wait_for_step(step_mutex_);
+  const std::lock_guard lock(mutex_);
+  sequences_.clear();
+  runtime_.reset();
+}
+
+Stats Engine::stats() {
+  const std::lock_guard lock(mutex_);
+  require_open_locked();
+  Stats stats = stats_;
+  stats.memory_bytes = runtime_->device.allocated_bytes();
+  stats.kv_bytes = runtime_->kv_pool.bound_bytes();
+  for (const auto& [id, sequence] : sequences_) {
+    if (sequence.finished()) continue;
+    ++(sequence.slot ? stats.live : stats.waiting);
+  }
+  return stats;
+}
+
+std::vector<float> Engine::last_logits(SequenceId id) {
+  const std::lock_guard lock(mutex_);
+  require_open_locked();
+  const Sequence& sequence = find_locked(id);
+  if (!sequence.logit_row) return {};
+  const std::span<const float> logits = runtime_->forward.logits(*sequence.logit_row);
+  return {logits.begin(), logits.end()};
+}
+
+}  // namespace mtlqwen

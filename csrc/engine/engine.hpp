@@ -1,0 +1,120 @@
+// The owner of everything: model, memory, sequences. Somebody else (a thread of the caller) drives
+// it by step().
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/types.hpp"
+#include "engine/sequence.hpp"
+
+namespace mtlqwen {
+
+class Runtime;
+struct PackedQuery;
+
+struct EngineOptions {
+  std::string model;     // a .gguf file, or a directory with config.json and safetensors
+  std::string kernels;   // the kernel library
+  uint32_t context = 0;  // tokens of one sequence; 0: what the model allows
+  uint32_t slots = 8;    // 1 .. kMaxSlots
+};
+
+// What a caller learns about a sequence.
+struct Poll {
+  std::vector<int32_t> token_ids;  // new since the last poll
+  FinishReason finish = FinishReason::kNone;
+  uint32_t n_prompt = 0;
+  uint32_t n_completion = 0;
+  double ttft_s = 0.0;     // from submit to the first token; 0 before it
+  double prefill_s = 0.0;  // from getting a slot to the first token
+  double decode_s = 0.0;   // from the first token to the last
+};
+
+struct Stats {
+  std::string device;
+  uint64_t weights_bytes = 0;  // mapped from files
+  uint64_t memory_bytes = 0;   // owned by the engine, weights included
+  uint64_t kv_bytes = 0;       // of bundles bound to sequences
+  uint64_t passes = 0;
+  uint64_t prefill_rows = 0;
+  uint64_t decode_rows = 0;
+  double step_s = 0.0;  // wall time inside step()
+  double gpu_s = 0.0;   // of it, kernels running
+  uint32_t live = 0;
+  uint32_t waiting = 0;
+};
+
+using Progress = std::function<void(std::string_view stage, uint64_t done, uint64_t total)>;
+
+// Thread safe. One mutex guards the sequences; step() holds it only while it plans and while it
+// commits, so submit, poll and cancel never wait for a pass. Nothing that a pass computes is
+// visible before commit; a pass that fails changes nothing.
+class Engine {
+ public:
+  Engine(const EngineOptions& options,
+         const Progress& progress);  // throws FormatError, ModelError, CapacityError, DeviceError
+  ~Engine();
+
+  // Throws std::invalid_argument for an empty prompt, ids out of range, or options that make no
+  // sense; CapacityError where the prompt does not fit the context.
+  SequenceId submit(std::vector<int32_t> token_ids, RequestOptions options);
+  // Runs one pass. False: nothing to do. Throws std::logic_error when another thread is inside
+  // step(); DeviceError after the device failed (every live sequence then carries the error).
+  bool step();
+  // Throws the sequence's error (DeviceError, CapacityError) once it failed.
+  Poll poll(SequenceId id);
+  void
+  cancel(SequenceId id);  // the running pass is stopped if it holds the sequence; others repeat it
+  void release(SequenceId id);  // forgets it; a live one is cancelled first
+  void close();                 // cancels all; waits for the running pass to stop
+
+  [[nodiscard]] Stats stats();
+  [[nodiscard]] uint32_t context() const { return context_; }
+  [[nodiscard]] uint32_t slots() const { return slots_; }
+  [[nodiscard]] uint32_t vocab() const { return vocab_; }
+  [[nodiscard]] const std::vector<int32_t>& eos_ids() const { return eos_ids_; }
+  // Logits (vocab) behind the sequence's newest token; empty where the last pass did not sample it.
+  // Between steps only.
+  [[nodiscard]] std::vector<float> last_logits(SequenceId id);
+
+ private:
+  class StepGuard;
+  void require_open_locked() const;
+  Sequence& find_locked(SequenceId id);
+  void stop_pass_of_locked(SequenceId id);
+  // The rooms of a step (step.cpp), in order.
+  void retire_cancelled_locked();
+  void admit_locked();
+  [[nodiscard]] Batch plan_locked() const;
+  void reserve_locked(Batch& batch);
+  [[nodiscard]] std::vector<PackedQuery> pack_locked(const Batch& batch);
+  void run_pass(const Batch& batch, std::span<const PackedQuery> packed);
+  void commit_locked(const Batch& batch, std::span<const int32_t> sampled);
+  void append_token_locked(Sequence& sequence, int32_t token, Clock::time_point now);
+  void finish_locked(Sequence& sequence, FinishReason reason, std::string error = {});
+  void fail_live_locked(const std::string& error);
+
+  uint32_t context_ = 0;
+  uint32_t slots_ = 0;
+  uint32_t vocab_ = 0;
+  std::vector<int32_t> eos_ids_;
+  std::unique_ptr<Runtime> runtime_;
+  std::mutex mutex_;
+  std::map<SequenceId, Sequence> sequences_;  // in order of arrival
+  std::vector<SequenceId> slot_owner_;        // 0: free
+  SequenceId next_id_ = 1;
+  std::vector<SequenceId> in_pass_;  // sequences of the running pass
+  std::mutex step_mutex_;            // held by the thread inside step()
+  bool closed_ = false;
+  Stats stats_;
+};
+
+}  // namespace mtlqwen

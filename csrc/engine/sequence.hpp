@@ -1,0 +1,46 @@
+// One conversation's tokens and state. Centre of everything:
+//   request[0 : kv_valid]   tokens whose KV, GDN state and convolution state are committed
+//   request[kv_valid : ]    tokens that still need a pass        0 <= kv_valid <= request.size()
+// A phase is derived, never stored: pending() > 1 is prefill, 1 is decode.
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/types.hpp"
+
+namespace mtlqwen {
+
+using Clock = std::chrono::steady_clock;
+
+struct Sequence {
+  SequenceId id = 0;
+  std::vector<int32_t> request;
+  uint32_t n_prompt = 0;
+  uint32_t kv_valid = 0;
+  RequestOptions options;
+  std::optional<uint32_t> slot;       // none while waiting and once finished
+  std::optional<uint32_t> logit_row;  // of the last pass, where it was sampled
+  bool cancel_requested = false;
+  bool released = false;  // the caller has forgotten it; erased when no pass holds it
+  FinishReason finish = FinishReason::kNone;
+  std::string error;  // with FinishReason::kError
+  size_t polled = 0;  // tokens of the request that the caller has, prompt included
+
+  Clock::time_point submitted{};
+  Clock::time_point started{};  // got its slot
+  Clock::time_point first_token{};
+  Clock::time_point last_token{};
+
+  [[nodiscard]] uint32_t pending() const {
+    return static_cast<uint32_t>(request.size()) - kv_valid;
+  }
+  [[nodiscard]] uint32_t n_completion() const {
+    return static_cast<uint32_t>(request.size()) - n_prompt;
+  }
+  [[nodiscard]] bool finished() const { return finish != FinishReason::kNone; }
+};
+
+}  // namespace mtlqwen

@@ -1,0 +1,127 @@
+// _core.Engine: argument conversion and the release of the GIL; no logic.
+#include <nanobind/stl/function.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/vector.h>
+
+#include "bind.hpp"
+#include "engine/engine.hpp"
+#include "model/weights.hpp"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace mtlqwen {
+namespace {
+
+using PythonProgress = std::optional<std::function<void(const std::string&, uint64_t, uint64_t)>>;
+
+void construct(Engine* self, const std::string& model, const std::string& kernels, uint32_t context,
+               uint32_t slots, const PythonProgress& progress) {
+  Progress report;
+  if (progress) {
+    report = [&](std::string_view stage, uint64_t done, uint64_t total) {
+      const nb::gil_scoped_acquire gil;
+      (*progress)(std::string(stage), done, total);
+    };
+  }
+  const nb::gil_scoped_release no_gil;
+  new (self)
+      Engine({.model = model, .kernels = kernels, .context = context, .slots = slots}, report);
+}
+
+SequenceId submit(Engine& self, std::vector<int32_t> token_ids, uint32_t max_tokens,
+                  float temperature, uint64_t seed, std::vector<int32_t> stop_ids) {
+  return self.submit(std::move(token_ids), {.sampling = {.temperature = temperature, .seed = seed},
+                                            .max_tokens = max_tokens,
+                                            .stop_ids = std::move(stop_ids)});
+}
+
+nb::object finish_reason(const Poll& poll) {
+  switch (poll.finish) {
+  case FinishReason::kStop:
+    return nb::str("stop");
+  case FinishReason::kLength:
+    return nb::str("length");
+  case FinishReason::kCancelled:
+    return nb::str("cancelled");
+  default:
+    return nb::none();  // an error is raised by poll() itself
+  }
+}
+
+nb::dict stats(Engine& self) {
+  const Stats stats = self.stats();
+  nb::dict result;
+  result["device"] = stats.device;
+  result["weights_bytes"] = stats.weights_bytes;
+  result["memory_bytes"] = stats.memory_bytes;
+  result["kv_bytes"] = stats.kv_bytes;
+  result["passes"] = stats.passes;
+  result["prefill_rows"] = stats.prefill_rows;
+  result["decode_rows"] = stats.decode_rows;
+  result["step_s"] = stats.step_s;
+  result["gpu_s"] = stats.gpu_s;
+  result["live"] = stats.live;
+  result["waiting"] = stats.waiting;
+  return result;
+}
+
+nb::object to_python(const MetadataValue& value) {
+  return std::visit([](const auto& held) -> nb::object { return nb::cast(held); }, value);
+}
+
+nb::dict gguf_metadata(const std::string& path) {
+  nb::dict result;
+  for (const auto& [key, value] : read_gguf_metadata(path)) result[key.c_str()] = to_python(value);
+  return result;
+}
+
+void bind_poll(nb::module_& module) {
+  nb::class_<Poll>(module, "Poll", "What has become of a sequence since the last poll.")
+      .def_ro("token_ids", &Poll::token_ids, "New token ids, the stop token included.")
+      .def_prop_ro("finish_reason", &finish_reason,
+                   nb::sig("def finish_reason(self) -> str | None"),
+                   "'stop', 'length' or 'cancelled'; None while it goes on.")
+      .def_ro("prompt_tokens", &Poll::n_prompt)
+      .def_ro("completion_tokens", &Poll::n_completion)
+      .def_ro("ttft_s", &Poll::ttft_s, "Seconds from submit to the first token; 0 before it.")
+      .def_ro("prefill_s", &Poll::prefill_s, "Seconds from getting a slot to the first token.")
+      .def_ro("decode_s", &Poll::decode_s, "Seconds from the first token to the last.");
+}
+
+}  // namespace
+
+void init_engine(nb::module_& module) {
+  bind_poll(module);
+  nb::class_<Engine>(module, "Engine", "Model, memory and sequences. All methods are thread safe.")
+      .def("__init__", &construct, "model"_a, nb::kw_only(), "kernels"_a, "context"_a = 0,
+           "slots"_a = 8, "progress"_a = nb::none(),
+           "Load a .gguf file or a directory with config.json and safetensors. progress(stage, "
+           "done, total).")
+      .def("submit", &submit, "token_ids"_a, nb::kw_only(), "max_tokens"_a, "temperature"_a,
+           "seed"_a, "stop_ids"_a,
+           "Queue a request and return its sequence id. Raises ValueError or CapacityError.")
+      .def("step", &Engine::step, nb::call_guard<nb::gil_scoped_release>(),
+           "Run one pass; False when there is nothing to do. One thread at a time.")
+      .def("poll", &Engine::poll, "sequence"_a,
+           "Tokens since the last poll. Raises the sequence's error once it failed.")
+      .def("cancel", &Engine::cancel, "sequence"_a, "Stop a sequence, within the running pass.")
+      .def("release", &Engine::release, "sequence"_a,
+           "Forget a sequence; a live one is cancelled first.")
+      .def("close", &Engine::close, nb::call_guard<nb::gil_scoped_release>(),
+           "Cancel everything and free all memory.")
+      .def("stats", &stats, nb::sig("def stats(self) -> dict[str, int | float | str]"),
+           "Counters, bytes and seconds.")
+      .def_prop_ro("context", &Engine::context, "Tokens that one sequence can hold.")
+      .def_prop_ro("slots", &Engine::slots, "Sequences that run at once.")
+      .def_prop_ro(
+          "vocab_size", [](const Engine& self) { return self.vocab(); }, "Rows of the embedding.")
+      .def_prop_ro("eos_ids", &Engine::eos_ids, "End-of-sequence ids that the model file names.");
+  module.def("read_gguf_metadata", &gguf_metadata, "path"_a,
+             nb::sig("def read_gguf_metadata(path: str) -> dict[str, object]"),
+             "All metadata of a GGUF file. Raises FormatError.");
+}
+
+}  // namespace mtlqwen

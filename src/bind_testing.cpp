@@ -1,0 +1,92 @@
+// _core._testing: single kernels and the engine's logits, for the tests.
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/variant.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstring>
+
+#include "bind.hpp"
+#include "engine/engine.hpp"
+#include "gpu/commands.hpp"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace mtlqwen {
+namespace {
+
+using Array = nb::ndarray<nb::numpy, nb::c_contig, nb::device::cpu>;
+using ConstantMap = std::map<uint32_t, std::variant<bool, int64_t, double>>;
+
+Constant to_constant(uint32_t index, const std::variant<bool, int64_t, double>& value) {
+  Constant constant{.index = index, .value = {}};
+  if (const bool* flag = std::get_if<bool>(&value)) {
+    constant.value = *flag;
+  } else if (const int64_t* number = std::get_if<int64_t>(&value)) {
+    constant.value = static_cast<uint32_t>(*number);
+  } else {
+    constant.value = static_cast<float>(std::get<double>(value));
+  }
+  return constant;
+}
+
+// One device and one open library; arrays are copied in, the kernel runs alone, and the arrays are
+// copied back.
+class KernelRunner {
+ public:
+  explicit KernelRunner(const std::string& kernels) : device_(kernels), commands_(device_) {}
+
+  void run(const std::string& name, const ConstantMap& constants, std::vector<Array> arrays,
+           std::tuple<uint32_t, uint32_t, uint32_t> groups, uint32_t threads,
+           uint32_t threadgroup_bytes, uint32_t repeat) {
+    Constants values;
+    for (const auto& [index, value] : constants) values.push_back(to_constant(index, value));
+    const Pipeline& pipeline = device_.pipelines().get(name, values);
+    std::vector<Buffer> buffers;
+    std::vector<uint64_t> addresses;
+    for (const Array& array : arrays) {
+      buffers.push_back(
+          device_.new_buffer(std::max<uint64_t>(array.nbytes(), 1), Storage::kShared, "test"));
+      std::memcpy(buffers.back().contents(), array.data(), array.nbytes());
+      addresses.push_back(buffers.back().span().address);
+    }
+    const auto [x, y, z] = groups;
+    commands_.begin();
+    for (uint32_t i = 0; i < repeat; ++i) {
+      commands_.dispatch(
+          pipeline, addresses,
+          {.groups = {x, y, z}, .threads = threads, .threadgroup_bytes = threadgroup_bytes});
+      commands_.barrier();
+    }
+    commands_.commit_and_wait();
+    for (size_t i = 0; i < arrays.size(); ++i) {
+      std::memcpy(arrays[i].data(), buffers[i].contents(), arrays[i].nbytes());
+    }
+  }
+  [[nodiscard]] double gpu_seconds() const { return commands_.gpu_seconds(); }
+  [[nodiscard]] std::vector<std::string> kernel_names() {
+    return device_.pipelines().kernel_names();
+  }
+
+ private:
+  Device device_;
+  Commands commands_;
+};
+
+}  // namespace
+
+void init_testing(nb::module_& testing) {
+  nb::class_<KernelRunner>(testing, "KernelRunner")
+      .def(nb::init<const std::string&>(), "kernels"_a)
+      .def("run", &KernelRunner::run, nb::call_guard<nb::gil_scoped_release>(), "name"_a,
+           "constants"_a, "buffers"_a, "groups"_a, "threads"_a, "threadgroup_bytes"_a = 0,
+           "repeat"_a = 1)
+      .def_prop_ro("gpu_seconds", &KernelRunner::gpu_seconds)
+      .def_prop_ro("kernel_names", &KernelRunner::kernel_names);
+  testing.def("last_logits", &Engine::last_logits, nb::arg("engine"), nb::arg("sequence"));
+}
+
+}  // namespace mtlqwen
