@@ -1,6 +1,7 @@
 """Says, before anything is built, what this machine lacks and the command that installs it.
 
-Runs under the Python that will make the virtual environment, which may be too old: syntax of Python 3.7, standard library only.
+Runs under the Python that will make the virtual environment, which may be too old to build: only
+the standard library and the syntax of Python 3.7.
 """
 
 from __future__ import annotations
@@ -76,7 +77,9 @@ def problems() -> list[str]:
     found = []
     missing = missing_packages()
     if missing:
-        found.append(f"[packages] missing: {', '.join(missing)}; apt-get install {' '.join(missing)}")
+        found.append(
+            f"[packages] missing: {', '.join(missing)}; apt-get install {' '.join(missing)}"
+        )
     if "g++" in missing:
         found.append(f"[packages] g++: want {MIN_GXX} or newer; CXX=name names another compiler")
     problem = cpu_problem(platform.machine(), Path("/proc/cpuinfo").read_text())

@@ -1,0 +1,28 @@
+"""Fixtures that every test may use, and the profiles of hypothesis."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+settings.register_profile("dev", max_examples=50, deadline=None)
+settings.register_profile("ci", max_examples=500, deadline=None, derandomize=True)
+settings.load_profile("ci" if os.environ.get("CI") else "dev")
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """Top level of the project."""
+    return Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def kernels() -> str:
+    """Path of the kernel library as `_core.Engine` takes it, beside the extension."""
+    from mtlqwen import _core
+
+    assert _core.__file__
+    return str(Path(_core.__file__).parent / "kernels.metallib")
