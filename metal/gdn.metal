@@ -1,0 +1,201 @@
+// Gated DeltaNet between its linears: convolution, gates, the recurrent delta rule, the gated norm.
+// Reference: Yang, Kautz, Hatamizadeh, "Gated Delta Networks", arXiv 2412.06464, as transformers'
+// Qwen3.5 computes it.
+//
+//   gdn_conv        y[t][c] = silu(sum_j w[c][j] * qkv[t - 3 + j][c]);   q heads l2(y) * Dk^-0.5, k
+//   heads l2(y), v heads y gdn_conv_state  the last three raw rows of qkv become the conv state of
+//   bank 1 - b gdn_gates       decay = exp(A * softplus(a + dt_bias)), A = -exp(A_log) <= 0;   beta
+//   = sigmoid(b) gdn_recurrent   S *= decay;  delta = beta * (v - S k);  S += delta k^T;  o = S q
+//   S is (Dv, Dk) per v head gdn_norm        out = o / sqrt(mean(o^2) + eps) * weight * silu(z),
+//   per v head
+//
+// C = (2 Hk + Hv) * head_dim channels, in the order q heads, k heads, v heads. head_dim is 64 or
+// 128, four conv taps. A query with kv_valid == 0 starts from zero state whatever its bank holds.
+// Bank offsets are multiples of 4 floats. One simdgroup a threadgroup, no threadgroup memory.
+#include <metal_stdlib>
+
+#include "activation.h"
+#include "kernel_args.h"
+using namespace metal;
+
+constant constexpr float kL2Eps = 1e-6f;  // fixed in the reference, added to the sum of squares
+
+inline ulong bank_start(device const QueryArgs& query, uint bank, constant GdnArgs& args) {
+  return (ulong(query.slot) * 2 + bank) * args.bank_floats;
+}
+
+// Four channels of the query's row `index` before the convolution. Negative: what the bank
+// remembers (-1 the newest).
+inline float4 raw_row(device const float* qkv, device const float* banks,
+                      device const QueryArgs& query, constant GdnArgs& args, int index,
+                      uint channels, uint channel) {
+  if (index >= 0)
+    return *(device const float4*)(qkv + (query.first_row + uint(index)) * channels + channel);
+  if (query.kv_valid == 0) return float4(0.0f);
+  device const float* state = banks + bank_start(query, query.bank, args) + args.conv_offset;
+  return *(device const float4*)(state + uint(index + 3) * channels + channel);
+}
+
+// Grid (C / head_dim, rows): one head of one row.
+kernel void gdn_conv(device float* act [[buffer(0)]],           // (rows, C)
+                     device const float* qkv [[buffer(1)]],     // (rows, C)
+                     device const float* weight [[buffer(2)]],  // (C, 4), tap 3 is the row itself
+                     device const float* banks [[buffer(3)]],
+                     device const QueryArgs* queries [[buffer(4)]],
+                     device const uint* row_query [[buffer(5)]],  // (rows)
+                     constant GdnArgs& args [[buffer(6)]], constant Pass& pass [[buffer(7)]],
+                     uint2 group [[threadgroup_position_in_grid]],
+                     uint lane [[thread_index_in_simdgroup]]) {
+  const uint channels = (2 * args.n_k_heads + args.n_v_heads) * args.head_dim;
+  const uint channel = group.x * args.head_dim + lane * 4;
+  const bool active = lane * 4 < args.head_dim;
+  device const QueryArgs& query = queries[row_query[group.y]];
+  const int index = int(group.y - query.first_row);
+
+  float4 y = float4(0.0f);
+  if (active) {
+    device const float4* w = (device const float4*)weight + channel;
+    const float4 w0 = w[0], w1 = w[1], w2 = w[2], w3 = w[3];
+    y = float4(w0.x, w1.x, w2.x, w3.x) *
+        raw_row(qkv, banks, query, args, index - 3, channels, channel);
+    y += float4(w0.y, w1.y, w2.y, w3.y) *
+         raw_row(qkv, banks, query, args, index - 2, channels, channel);
+    y += float4(w0.z, w1.z, w2.z, w3.z) *
+         raw_row(qkv, banks, query, args, index - 1, channels, channel);
+    y +=
+        float4(w0.w, w1.w, w2.w, w3.w) * raw_row(qkv, banks, query, args, index, channels, channel);
+    y = silu(y);
+  }
+  if (group.x < 2 * args.n_k_heads) {
+    const float sum = simd_sum(dot(y, y));
+    const float scale = group.x < args.n_k_heads ? precise::rsqrt(float(args.head_dim)) : 1.0f;
+    y *= precise::rsqrt(sum + kL2Eps) * scale;
+  }
+  if (active) *(device float4*)(act + group.y * channels + channel) = y;
+}
+
+// Grid (C / head_dim, n_queries). Reads bank b, writes bank 1 - b of the same buffer.
+kernel void gdn_conv_state(device float* banks [[buffer(0)]],
+                           device const float* qkv [[buffer(1)]],  // (rows, C)
+                           device const QueryArgs* queries [[buffer(2)]],
+                           constant GdnArgs& args [[buffer(3)]], constant Pass& pass [[buffer(4)]],
+                           uint2 group [[threadgroup_position_in_grid]],
+                           uint lane [[thread_index_in_simdgroup]]) {
+  const uint channels = (2 * args.n_k_heads + args.n_v_heads) * args.head_dim;
+  const uint channel = group.x * args.head_dim + lane * 4;
+  device const QueryArgs& query = queries[group.y];
+  if (lane * 4 >= args.head_dim) return;
+  device float* state = banks + bank_start(query, 1 - query.bank, args) + args.conv_offset;
+  for (int row = 0; row < 3; row++) {
+    *(device float4*)(state + uint(row) * channels + channel) =
+        raw_row(qkv, banks, query, args, int(query.count) - 3 + row, channels, channel);
+  }
+}
+
+// Grid (1, rows).
+kernel void gdn_gates(device float2* gates [[buffer(0)]],         // (rows, Hv): decay, beta
+                      device const float* a [[buffer(1)]],        // (rows, Hv)
+                      device const float* b [[buffer(2)]],        // (rows, Hv)
+                      device const float* rate [[buffer(3)]],     // (Hv): A
+                      device const float* dt_bias [[buffer(4)]],  // (Hv)
+                      constant GdnArgs& args [[buffer(5)]], constant Pass& pass [[buffer(6)]],
+                      uint2 group [[threadgroup_position_in_grid]],
+                      uint lane [[thread_index_in_simdgroup]]) {
+  for (uint head = lane; head < args.n_v_heads; head += 32) {
+    const uint i = group.y * args.n_v_heads + head;
+    const float decay = precise::exp(rate[head] * softplus(a[i] + dt_bias[head]));
+    gates[i] = float2(decay, sigmoid(b[i]));
+  }
+}
+
+inline float sum4(float4 x) { return (x.x + x.y) + (x.z + x.w); }
+
+// Eight value rows of one head; four lanes share a row, each holds Dk / 4 = 4 * kQuads floats of it
+// in registers. Lane part p holds dk = 16 i + 4 p .. + 3, so that the four lanes of a row read 64
+// bytes together. S k, S q and k q are reduced together before the update (o = decay * S q + delta
+// * k q), so that a row costs one cross-lane reduction, and the state is read once and written once
+// however many rows the query has.
+template <uint kQuads>
+inline void recur(device float* out, device float* state_out, device const float* state_in,
+                  device const float* act, device const float2* gates,
+                  device const QueryArgs& query, constant GdnArgs& args, uint v_head, uint value,
+                  uint part) {
+  const uint k_head =
+      args.k_head_tiled != 0 ? v_head % args.n_k_heads : v_head / (args.n_v_heads / args.n_k_heads);
+  const uint channels = (2 * args.n_k_heads + args.n_v_heads) * args.head_dim;
+  float4 state[kQuads];
+  for (uint i = 0; i < kQuads; i++) state[i] = float4(0.0f);
+  if (query.kv_valid != 0) {
+    device const float4* from = (device const float4*)state_in + part;
+    for (uint i = 0; i < kQuads; i++) state[i] = from[i * 4];
+  }
+  for (uint t = 0; t < query.count; t++) {
+    const uint row = query.first_row + t;
+    device const float* heads = act + row * channels;
+    device const float4* q = (device const float4*)(heads + k_head * args.head_dim) + part;
+    device const float4* k =
+        (device const float4*)(heads + (args.n_k_heads + k_head) * args.head_dim) + part;
+    const float v = heads[(2 * args.n_k_heads + v_head) * args.head_dim + value];
+    const float2 gate = gates[row * args.n_v_heads + v_head];
+
+    float4 sk = float4(0.0f);
+    float4 sq = float4(0.0f);
+    float4 kq = float4(0.0f);
+    for (uint i = 0; i < kQuads; i++) {
+      sk += state[i] * k[i * 4];
+      sq += state[i] * q[i * 4];
+      kq += k[i * 4] * q[i * 4];
+    }
+    const float4 sums = quad_sum(float4(sum4(sk), sum4(sq), sum4(kq), 0.0f));
+    const float delta = gate.y * (v - gate.x * sums.x);
+    for (uint i = 0; i < kQuads; i++) state[i] = state[i] * gate.x + k[i * 4] * delta;
+    if (part == 0) {
+      out[(row * args.n_v_heads + v_head) * args.head_dim + value] =
+          gate.x * sums.y + delta * sums.z;
+    }
+  }
+  device float4* to = (device float4*)state_out + part;
+  for (uint i = 0; i < kQuads; i++) to[i * 4] = state[i];
+}
+
+// Grid (Hv * Dv / 8, n_queries). Reads bank b, writes bank 1 - b of the same buffer.
+kernel void gdn_recurrent(device float* out [[buffer(0)]],  // (rows, Hv * Dv)
+                          device float* banks [[buffer(1)]],
+                          device const float* act [[buffer(2)]],     // (rows, C)
+                          device const float2* gates [[buffer(3)]],  // (rows, Hv): decay, beta
+                          device const float* banks_in [[buffer(4)]],
+                          device const QueryArgs* queries [[buffer(5)]],
+                          constant GdnArgs& args [[buffer(6)]], constant Pass& pass [[buffer(7)]],
+                          uint2 group [[threadgroup_position_in_grid]],
+                          uint lane [[thread_index_in_simdgroup]]) {
+  device const QueryArgs& query = queries[group.y];
+  const uint groups_per_head = args.head_dim / 8;
+  const uint v_head = group.x / groups_per_head;
+  const uint value = group.x % groups_per_head * 8 + lane / 4;
+  const ulong place = args.state_offset + ulong(v_head * args.head_dim + value) * args.head_dim;
+  device const float* state_in = banks_in + bank_start(query, query.bank, args) + place;
+  device float* state_out = banks + bank_start(query, 1 - query.bank, args) + place;
+  if (args.head_dim == 128) {
+    recur<8>(out, state_out, state_in, act, gates, query, args, v_head, value, lane % 4);
+  } else {
+    recur<4>(out, state_out, state_in, act, gates, query, args, v_head, value, lane % 4);
+  }
+}
+
+// Grid (Hv, rows).
+kernel void gdn_norm(device float* out [[buffer(0)]],           // (rows, Hv * Dv)
+                     device const float* o [[buffer(1)]],       // (rows, Hv * Dv)
+                     device const float* z [[buffer(2)]],       // (rows, Hv * Dv)
+                     device const float* weight [[buffer(3)]],  // (Dv)
+                     constant GdnArgs& args [[buffer(4)]], constant Pass& pass [[buffer(5)]],
+                     uint2 group [[threadgroup_position_in_grid]],
+                     uint lane [[thread_index_in_simdgroup]]) {
+  const bool active = lane * 4 < args.head_dim;
+  const uint start = (group.y * args.n_v_heads + group.x) * args.head_dim + lane * 4;
+  float4 x = float4(0.0f);
+  if (active) x = *(device const float4*)(o + start);
+  const float scale = precise::rsqrt(simd_sum(dot(x, x)) / float(args.head_dim) + args.eps);
+  if (!active) return;
+  const float4 w = *(device const float4*)(weight + lane * 4);
+  *(device float4*)(out + start) = x * scale * w * silu(*(device const float4*)(z + start));
+}
