@@ -1,0 +1,112 @@
+#include "model/linear_table.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "base/error.hpp"
+#include "base/types.hpp"
+
+namespace mtlqwen {
+namespace {
+
+constexpr uint32_t kSimdWidth = 32;
+constexpr uint32_t kLinearK = 32;             // every kernel takes multiples of it
+constexpr uint32_t kTileOutputs = 32;         // of a simdgroup of a tile kernel
+constexpr uint32_t kTileBytes = 32 * 36 * 4;  // of its threadgroup memory
+constexpr uint32_t kTileSimdgroups = 2;
+
+// Kernel names of one format.
+struct Names {
+  std::array<std::string_view, 4> whole;  // 1, 2, 4, 8 rows
+  std::array<std::string_view, 3> split;  // 1, 2, 4 rows
+  std::array<std::string_view, 3> tile;   // 8, 16, 32 rows
+};
+
+// Software: a thread of a `whole` kernel sums 8, 8, 4 or 2 outputs.
+using SoftwareTable = std::array<LinearLaunch, 4>;
+constexpr SoftwareTable software_table(const Names& names) {
+  return {{
+      {names.whole[0], 1, 1, 8 * 16, 16},
+      {names.whole[1], 2, 2, 8 * 16, 16},
+      {names.whole[2], 4, 4, 4 * 32, 32},
+      {names.whole[3], kPassRows, 8, 2 * 32, 32},
+  }};
+}
+
+constexpr LinearLaunch tile(std::string_view name, uint32_t max_rows, uint32_t rows) {
+  return {name,
+          max_rows,
+          rows,
+          kTileOutputs * kTileSimdgroups,
+          kSimdWidth * kTileSimdgroups,
+          kTileBytes * kTileSimdgroups};
+}
+
+// GPU: a simdgroup of a `split` kernel sums 4, 4 or 2 outputs. Tiles from 5 rows on, as other
+// engines on Apple GPUs measured (ggml-org/llama.cpp#25377).
+using GpuTable = std::array<LinearLaunch, 6>;
+constexpr GpuTable gpu_table(const Names& names) {
+  return {{
+      {names.split[0], 1, 1, 4, kSimdWidth},
+      {names.split[1], 2, 2, 4, kSimdWidth},
+      {names.split[2], 4, 4, 2, kSimdWidth},
+      tile(names.tile[0], 8, 8),
+      tile(names.tile[1], 16, 16),
+      tile(names.tile[2], kPassRows, 32),
+  }};
+}
+
+constexpr Names kF32{
+    {"linear_f32_decode_whole_1", "linear_f32_decode_whole_2", "linear_f32_decode_whole_4",
+     "linear_f32_decode_whole_8"},
+    {"linear_f32_decode_split_1", "linear_f32_decode_split_2", "linear_f32_decode_split_4"},
+    {"linear_f32_tile_8", "linear_f32_tile_16", "linear_f32_tile_32"}};
+constexpr Names kF16{
+    {"linear_f16_decode_whole_1", "linear_f16_decode_whole_2", "linear_f16_decode_whole_4",
+     "linear_f16_decode_whole_8"},
+    {"linear_f16_decode_split_1", "linear_f16_decode_split_2", "linear_f16_decode_split_4"},
+    {"linear_f16_tile_8", "linear_f16_tile_16", "linear_f16_tile_32"}};
+constexpr Names kBF16{
+    {"linear_bf16_decode_whole_1", "linear_bf16_decode_whole_2", "linear_bf16_decode_whole_4",
+     "linear_bf16_decode_whole_8"},
+    {"linear_bf16_decode_split_1", "linear_bf16_decode_split_2", "linear_bf16_decode_split_4"},
+    {"linear_bf16_tile_8", "linear_bf16_tile_16", "linear_bf16_tile_32"}};
+constexpr Names kQ8_0{
+    {"linear_q8_0_decode_whole_1", "linear_q8_0_decode_whole_2", "linear_q8_0_decode_whole_4",
+     "linear_q8_0_decode_whole_8"},
+    {"linear_q8_0_decode_split_1", "linear_q8_0_decode_split_2", "linear_q8_0_decode_split_4"},
+    {"linear_q8_0_tile_8", "linear_q8_0_tile_16", "linear_q8_0_tile_32"}};
+
+// By value of Format.
+constexpr std::array kSoftware{software_table(kF32), software_table(kF16), software_table(kBF16),
+                               software_table(kQ8_0)};
+constexpr std::array kGpu{gpu_table(kF32), gpu_table(kF16), gpu_table(kBF16), gpu_table(kQ8_0)};
+static_assert(static_cast<uint32_t>(Format::kF32) == 0 && static_cast<uint32_t>(Format::kF16) == 1);
+static_assert(static_cast<uint32_t>(Format::kBF16) == 2 &&
+              static_cast<uint32_t>(Format::kQ8_0) == 3);
+
+}  // namespace
+
+Constants LinearLaunch::constants() const {
+  return {{.index = kSimdgroupsConstant, .value = std::max(threads / kSimdWidth, 1U)}};
+}
+
+std::span<const LinearLaunch> linear_launches(Format format, bool software) {
+  const auto index = static_cast<size_t>(format);
+  if (software) return kSoftware.at(index);
+  return kGpu.at(index);
+}
+
+const LinearLaunch& choose_linear(Format format, uint32_t n, uint32_t k, uint32_t rows,
+                                  bool software) {
+  if (k == 0 || k % kLinearK != 0 || n == 0) {
+    throw ModelError(concat("[model] linear layer: shape unsupported (got ", n, " x ", k,
+                            ", want columns in multiples of ", kLinearK, "); use another model"));
+  }
+  const std::span<const LinearLaunch> launches = linear_launches(format, software);
+  const auto fits = [&](const LinearLaunch& launch) { return rows <= launch.max_rows; };
+  const auto found = std::find_if(launches.begin(), launches.end(), fits);
+  return found == launches.end() ? launches.back() : *found;
+}
+
+}  // namespace mtlqwen

@@ -1,0 +1,38 @@
+// The one table of how linear layers are launched, by format, rows of the pass and kind of device.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "gpu/pipeline.hpp"
+#include "io/format.hpp"
+
+namespace mtlqwen {
+
+// Function constants of metal/linear_*.metal.
+inline constexpr uint32_t kSimdgroupsConstant = 0;  // uint
+inline constexpr uint32_t kAccumulateConstant = 1;  // bool: add to the output
+
+// One kernel of metal/linear_*.metal and its grid: x = outputs / outputs_per_group, y = rows /
+// rows_per_group, rounded up.
+struct LinearLaunch {
+  std::string_view kernel;
+  uint32_t max_rows = 0;  // the widest pass that it is chosen for
+  uint32_t rows_per_group = 0;
+  uint32_t outputs_per_group = 0;
+  uint32_t threads = 0;
+  uint32_t threadgroup_bytes = 0;
+
+  [[nodiscard]] Constants constants() const;  // all but kAccumulateConstant
+};
+
+// What serves a format on a GPU, or on a device whose threadgroups run on CPU cores; max_rows
+// rises.
+[[nodiscard]] std::span<const LinearLaunch> linear_launches(Format format, bool software);
+
+// The launch for out (rows, n) = in (rows, k) * weight (n, k). A pure function; the result lives
+// forever. Throws ModelError where no kernel takes k.
+[[nodiscard]] const LinearLaunch& choose_linear(Format format, uint32_t n, uint32_t k,
+                                                uint32_t rows, bool software);
+
+}  // namespace mtlqwen
