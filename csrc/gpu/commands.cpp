@@ -184,9 +184,10 @@ void Commands::wait() {
   const bool told =
       feedback_->arrived.wait_for(lock, std::chrono::duration<double>(kFeedbackLimitS),
                                   [&] { return feedback_->round == round_; });
-  if (!told)
-    throw DeviceError(
-        "[gpu] pass: done, but the device did not say how it went; open a new engine");
+  if (told) return;
+  device_.lost_ = true;
+  throw DeviceError(
+      "[gpu] pass: done, but the device did not say how it went; it is lost, open a new engine");
 }
 
 // False after limit_s. A failed round may never signal its event, so the feedback counts as an end,
