@@ -7,7 +7,7 @@
 
 #include "bind.hpp"
 #include "engine/engine.hpp"
-#include "model/weights.hpp"
+#include "io/gguf.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -68,13 +68,42 @@ nb::dict stats(Engine& self) {
   return result;
 }
 
-nb::object to_python(const MetadataValue& value) {
-  return std::visit([](const auto& held) -> nb::object { return nb::cast(held); }, value);
+nb::object to_python(const GgufArray& array);
+
+template <class Item>
+nb::object item_to_python(const Item& item) {
+  return nb::cast(item);
+}
+nb::object item_to_python(const GgufArray& item) { return to_python(item); }
+
+nb::object to_python(const GgufArray& array) {
+  return std::visit(
+      [](const auto& items) -> nb::object {
+        nb::list list;
+        for (const auto& item : items) list.append(item_to_python(item));
+        return list;
+      },
+      array.items);
+}
+
+nb::object to_python(const GgufValue& value) {
+  if (const GgufArray* array = value.array()) return to_python(*array);
+  return std::visit(
+      [](const auto& held) -> nb::object {
+        using Held = std::decay_t<decltype(held)>;
+        if constexpr (std::is_same_v<Held, std::vector<GgufArray>>) {
+          return nb::none();  // an array: handled above
+        } else {
+          return nb::cast(held);
+        }
+      },
+      value.data);
 }
 
 nb::dict gguf_metadata(const std::string& path) {
+  const GgufFile file = read_gguf(path);
   nb::dict result;
-  for (const auto& [key, value] : read_gguf_metadata(path)) result[key.c_str()] = to_python(value);
+  for (const auto& [key, value] : file.metadata.values()) result[key.c_str()] = to_python(value);
   return result;
 }
 

@@ -86,6 +86,7 @@ void init_testing(nb::module_& testing) {
            "repeat"_a = 1)
       .def_prop_ro("gpu_seconds", &KernelRunner::gpu_seconds)
       .def_prop_ro("kernel_names", &KernelRunner::kernel_names);
+  testing.def("set_pass_rows", &Engine::set_pass_rows, nb::arg("engine"), nb::arg("rows"));
   testing.def("last_logits", &Engine::last_logits, nb::arg("engine"), nb::arg("sequence"));
 }
 

@@ -170,6 +170,15 @@ Stats Engine::stats() {
   return stats;
 }
 
+void Engine::set_pass_rows(uint32_t rows) {
+  if (rows < slots_ || rows > kPassRows) {
+    throw std::invalid_argument(concat("[engine] pass rows: out of range (got ", rows, ", want ",
+                                       slots_, " to ", kPassRows, ")"));
+  }
+  const std::lock_guard lock(mutex_);
+  pass_rows_ = rows;
+}
+
 std::vector<float> Engine::last_logits(SequenceId id) {
   const std::lock_guard lock(mutex_);
   require_open_locked();

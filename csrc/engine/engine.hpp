@@ -84,6 +84,8 @@ class Engine {
   // Logits (vocab) behind the sequence's newest token; empty where the last pass did not sample it.
   // Between steps only.
   [[nodiscard]] std::vector<float> last_logits(SequenceId id);
+  // Tests split prompts anywhere by it: rows of the passes to come, slots() to kPassRows.
+  void set_pass_rows(uint32_t rows);
 
  private:
   class StepGuard;
@@ -113,6 +115,7 @@ class Engine {
   SequenceId next_id_ = 1;
   std::vector<SequenceId> in_pass_;  // sequences of the running pass
   std::mutex step_mutex_;            // held by the thread inside step()
+  uint32_t pass_rows_ = kPassRows;
   bool closed_ = false;
   Stats stats_;
 };

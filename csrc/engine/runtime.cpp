@@ -1,5 +1,8 @@
 #include "engine/runtime.hpp"
 
+#include <limits>
+#include <utility>
+
 #include "base/error.hpp"
 
 namespace mtlqwen {
@@ -29,11 +32,13 @@ Runtime::Runtime(const std::string& model, const std::string& kernels, uint32_t 
     : weights(announced(stage, "weights", model)),
       context(choose_context(weights.config(), context_wanted)),
       device(announced(stage, "device", kernels)), device_weights(device, weights),
-      kv_pool(device, {.n_planes = 2 * weights.config().n_layers(LayerKind::kAttention),
-                       .token_bytes = weights.config().n_kv_heads * weights.config().head_dim *
-                                      sizeof(uint16_t),
-                       .slots = slots,
-                       .context = context}),
+      kv_pool(device,
+              {.n_planes = 2 * weights.config().n_layers(LayerKind::kAttention),
+               .token_bytes = uint64_t{weights.config().n_kv_heads} * weights.config().head_dim *
+                              sizeof(uint16_t),
+               .slots = slots,
+               .context = context},
+              std::numeric_limits<uint64_t>::max()),
       banks(device, slots, gdn_bank_floats(weights.config())),
       forward({.device = device,
                .config = announced(stage, "kernels", weights.config()),

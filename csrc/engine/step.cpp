@@ -81,7 +81,7 @@ Batch Engine::plan_locked() const {
     live.push_back(&sequence);
     pending.push_back(sequence.pending());
   }
-  const std::vector<uint32_t> counts = plan_rows(pending, kPassRows);
+  const std::vector<uint32_t> counts = plan_rows(pending, pass_rows_);
   Batch batch;
   for (size_t i = 0; i < live.size(); ++i) {
     batch.queries.push_back({.sequence = live[i]->id,
