@@ -16,12 +16,13 @@ struct FormatInfo {
   std::string_view kernel_name;  // "f32", "q8_0", as kernels spell it
   uint32_t qblock_elements;
   uint32_t qblock_bytes;
-  uint32_t alignment;            // of a kernel's widest load
+  uint32_t alignment;  // of a kernel's widest load
 };
 
 [[nodiscard]] const FormatInfo& info(Format format);
 
-// A tensor inside a mapped file. Shapes are row-major, outermost first (HF order; GGUF's ne is reversed on reading).
+// A tensor inside a mapped file. Shapes are row-major, outermost first (HF order; GGUF's ne is
+// reversed on reading).
 struct TensorInfo {
   std::string name;
   Format format = Format::kF32;

@@ -6,19 +6,25 @@
 
 namespace mtlqwen {
 
-// Owns the mapping; movable. Pages are private and copy-on-write, as Metal wants them for a no-copy buffer; the file is
-// never written. The tail of the last page reads as zero.
+// Of the operating system's memory: 4 KiB or 16 KiB, mostly.
+[[nodiscard]] uint64_t os_page_bytes();
+
+// Owns the mapping; movable. Pages are private and copy-on-write, as Metal wants them for a no-copy
+// buffer; the file is never written. The tail of the last page reads as zero.
 class MappedFile {
  public:
   MappedFile() = default;
-  explicit MappedFile(const std::filesystem::path& path);  // throws FormatError: missing, a directory, empty, unreadable
+  // Throws FormatError: missing, a directory, empty, unreadable.
+  explicit MappedFile(const std::filesystem::path& path);
   MappedFile(MappedFile&& other) noexcept;
   MappedFile& operator=(MappedFile&& other) noexcept;
   ~MappedFile();
 
   [[nodiscard]] std::span<const uint8_t> bytes() const { return {data_, size_}; }
   [[nodiscard]] uint8_t* pages() const { return data_; }
-  [[nodiscard]] uint64_t page_bytes() const { return mapped_size_; }  // size rounded up to whole pages
+  [[nodiscard]] uint64_t page_bytes() const {
+    return mapped_size_;
+  }  // size rounded up to whole pages
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
 
  private:

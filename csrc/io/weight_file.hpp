@@ -12,7 +12,8 @@
 
 namespace mtlqwen {
 
-// A tensor whose format the engine has no kernels for: kept by name, so that the error can name it only if it is needed.
+// A tensor whose format the engine has no kernels for: kept by name, so that the error can name it
+// only if it is needed.
 struct UnsupportedTensor {
   std::string format;
 };

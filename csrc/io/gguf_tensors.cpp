@@ -1,0 +1,157 @@
+// Tensor entries of GGUF: names, shapes, types and data ranges.
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/math.hpp"
+#include "io/gguf_reader.hpp"
+#include "io/utf8.hpp"
+
+namespace mtlqwen {
+namespace {
+
+std::optional<Format> format_of(uint32_t type) {
+  switch (type) {
+  case 0:
+    return Format::kF32;
+  case 1:
+    return Format::kF16;
+  case 8:
+    return Format::kQ8_0;
+  case 30:
+    return Format::kBF16;
+  default:
+    return std::nullopt;
+  }
+}
+
+// Names of the types by id, empty where none is known (ggml.h of llama.cpp; 4, 5, 31-33 and 36-38
+// were withdrawn).
+std::string type_name(uint32_t type) {
+  static constexpr std::array<std::string_view, 42> kNames = {
+      "F32",     "F16",   "Q4_0",   "Q4_1",  "",      "",       "Q5_0", "Q5_1",    "Q8_0",
+      "Q8_1",    "Q2_K",  "Q3_K",   "Q4_K",  "Q5_K",  "Q6_K",   "Q8_K", "IQ2_XXS", "IQ2_XS",
+      "IQ3_XXS", "IQ1_S", "IQ4_NL", "IQ3_S", "IQ2_S", "IQ4_XS", "I8",   "I16",     "I32",
+      "I64",     "F64",   "IQ1_M",  "BF16",  "",      "",       "",     "TQ1_0",   "TQ2_0",
+      "",        "",      "",       "MXFP4", "NVFP4", "Q1_0"};
+  if (type < kNames.size() && !kNames[type].empty()) return std::string(kNames[type]);
+  return concat("type ", type);
+}
+
+class TensorReader {
+ public:
+  TensorReader(ByteReader& reader, uint64_t alignment, WeightFile& out)
+      : reader_(reader), alignment_(alignment), out_(out) {}
+
+  void read(uint64_t index) {
+    std::string name = read_gguf_string(reader_, "tensor name", kMaxGgufNameBytes);
+    if (name.empty()) reader_.fail("tensor ", index, " has no name; the file is damaged");
+    name_ = printable(name);
+    std::vector<uint64_t> dims = shape();
+    const auto type = reader_.read<uint32_t>(name_);
+    const uint64_t offset = aligned_offset();
+    if (out_.tensors.contains(name) || out_.unsupported.contains(name)) {
+      reader_.fail("tensor ", name_, " occurs twice; the file is damaged");
+    }
+    const std::optional<Format> format = format_of(type);
+    if (!format) {
+      unsupported_offsets_.emplace_back(name_, offset);
+      out_.unsupported.emplace(std::move(name), UnsupportedTensor{type_name(type)});
+      return;
+    }
+    const uint64_t bytes = data_bytes(info(*format), dims);
+    TensorInfo tensor{.name = name,
+                      .format = *format,
+                      .shape = std::move(dims),
+                      .offset = offset,
+                      .bytes = bytes};
+    out_.tensors.emplace(std::move(name), std::move(tensor));
+  }
+
+  // Makes offsets count from the start of the file; to be called once, after the last entry.
+  void place_data() {
+    const uint64_t data_start = align_up(reader_.position(), alignment_);
+    const uint64_t file_bytes = reader_.position() + reader_.left();
+    const uint64_t data_bytes = file_bytes > data_start ? file_bytes - data_start : 0;
+    std::vector<std::pair<uint64_t, uint64_t>> ranges;
+    for (auto& [name, tensor] : out_.tensors) {
+      check_range(printable(name), tensor.offset, tensor.bytes, data_bytes);
+      ranges.emplace_back(tensor.offset, tensor.offset + tensor.bytes);
+      tensor.offset += data_start;
+    }
+    for (const auto& [name, offset] : unsupported_offsets_) {
+      check_range(name, offset, 1, data_bytes);
+    }
+    std::sort(ranges.begin(), ranges.end());
+    uint64_t end = 0;
+    for (const auto& [first, last] : ranges) {
+      if (first < end) reader_.fail("two tensors share the data byte ", first);
+      end = last;
+    }
+  }
+
+ private:
+  // Row-major: the file has the innermost dimension first.
+  std::vector<uint64_t> shape() {
+    const auto n_dims = reader_.read<uint32_t>(name_);
+    if (n_dims == 0 || n_dims > kMaxGgufDimensions) {
+      reader_.fail(name_, ": bad number of dimensions (got ", n_dims, ", want 1 to ",
+                   kMaxGgufDimensions, ")");
+    }
+    std::vector<uint64_t> dims(n_dims);
+    for (uint64_t& dim : dims) {
+      dim = reader_.read<uint64_t>(name_);
+      if (dim == 0) reader_.fail(name_, ": a dimension is 0; the file is damaged");
+    }
+    std::reverse(dims.begin(), dims.end());
+    return dims;
+  }
+
+  uint64_t aligned_offset() {
+    const auto offset = reader_.read<uint64_t>(name_);
+    if (offset % alignment_ != 0) {
+      reader_.fail(name_, ": data offset is not aligned (got ", offset, ", want a multiple of ",
+                   alignment_, ")");
+    }
+    return offset;
+  }
+
+  uint64_t data_bytes(const FormatInfo& format, const std::vector<uint64_t>& dims) const {
+    if (dims.back() % format.qblock_elements != 0) {
+      reader_.fail(name_, ": rows do not fill their ", format.name, " qblocks (got ", dims.back(),
+                   ", want a multiple of ", format.qblock_elements, ")");
+    }
+    std::optional<uint64_t> bytes =
+        checked_mul(dims.back() / format.qblock_elements, format.qblock_bytes);
+    for (size_t i = 0; bytes && i + 1 < dims.size(); ++i) bytes = checked_mul(*bytes, dims[i]);
+    if (!bytes) reader_.fail(name_, ": shape overflows 64 bits; the file is damaged");
+    return *bytes;
+  }
+
+  void check_range(const std::string& name, uint64_t offset, uint64_t bytes,
+                   uint64_t data_bytes) const {
+    const std::optional<uint64_t> end = checked_add(offset, bytes);
+    if (end && *end <= data_bytes) return;
+    reader_.fail(name, ": data leaves the file (got offset ", offset, " and ", bytes,
+                 " bytes, want within ", data_bytes, "); download the file again");
+  }
+
+  ByteReader& reader_;
+  uint64_t alignment_;
+  WeightFile& out_;
+  std::string name_;
+  std::vector<std::pair<std::string, uint64_t>> unsupported_offsets_;
+};
+
+}  // namespace
+
+void read_gguf_tensors(ByteReader& reader, uint64_t count, uint64_t alignment, WeightFile& out) {
+  TensorReader tensors(reader, alignment, out);
+  for (uint64_t i = 0; i < count; ++i) tensors.read(i);
+  tensors.place_data();
+}
+
+}  // namespace mtlqwen

@@ -1,0 +1,248 @@
+// ModelConfig from the files of a Hugging Face checkpoint directory.
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "base/error.hpp"
+#include "io/json.hpp"
+#include "io/utf8.hpp"
+#include "model/config.hpp"
+#include "model/special_tokens.hpp"
+
+namespace mtlqwen {
+namespace {
+
+constexpr double kDefaultRotaryFactor = 0.25;  // transformers' value for this family
+constexpr uint64_t kDefaultInterval = 4;       // every fourth layer is attention
+constexpr uint64_t kMaxLayerCount = 1024;
+
+// The text part of config.json, and the whole of it for what multimodal files keep at the top.
+class HfConfig {
+ public:
+  HfConfig(const JsonValue& top, std::string subject) : top_(top), subject_(std::move(subject)) {
+    const JsonValue* nested = top.find("text_config");
+    text_ = nested == nullptr ? &top : nested;
+  }
+
+  void check_architecture() const;
+  void check_features() const;
+  [[nodiscard]] ModelConfig shapes() const;
+  [[nodiscard]] std::optional<bool> tied() const;
+
+  [[nodiscard]] const std::string& subject() const { return subject_; }
+  [[nodiscard]] const JsonValue* find(std::string_view key) const {
+    const JsonValue* value = text_->find(key);
+    if (value == nullptr || value->is_null()) value = top_.find(key);
+    return value == nullptr || value->is_null() ? nullptr : value;
+  }
+
+ private:
+  [[nodiscard]] std::string model_type() const;
+  [[nodiscard]] std::vector<LayerKind> layers() const;
+  [[nodiscard]] double rope(std::string_view key, std::optional<double> missing) const;
+
+  [[nodiscard]] uint32_t u32(std::string_view key) const { return to_u32(key, find(key)); }
+  [[nodiscard]] uint32_t u32_or(std::string_view key, uint32_t missing) const {
+    const JsonValue* value = find(key);
+    return value == nullptr ? missing : to_u32(key, value);
+  }
+  uint32_t to_u32(std::string_view key, const JsonValue* value) const;
+  double to_number(std::string_view key, const JsonValue* value) const;
+  [[noreturn]] void fail(std::string_view key, const JsonValue* got, std::string_view want) const {
+    throw ModelError(concat(subject_, ": ", key, " is not one that runs (got ",
+                            got == nullptr ? "nothing" : got->describe(), ", want ", want, ")"));
+  }
+
+  const JsonValue& top_;
+  const JsonValue* text_ = nullptr;
+  std::string subject_;
+};
+
+uint32_t HfConfig::to_u32(std::string_view key, const JsonValue* value) const {
+  const std::optional<uint64_t> number =
+      value == nullptr ? std::nullopt : value->unsigned_integer();
+  if (!number || *number > std::numeric_limits<uint32_t>::max()) fail(key, value, "an integer");
+  return static_cast<uint32_t>(*number);
+}
+
+double HfConfig::to_number(std::string_view key, const JsonValue* value) const {
+  const std::optional<double> number = value == nullptr ? std::nullopt : value->number();
+  if (!number) fail(key, value, "a number");
+  return *number;
+}
+
+std::string HfConfig::model_type() const {
+  const JsonValue* type = text_->find("model_type");
+  if (type == nullptr) type = top_.find("model_type");
+  return type != nullptr && type->string() != nullptr ? *type->string() : "";
+}
+
+void HfConfig::check_architecture() const {
+  const std::string type = model_type();
+  if (type == "qwen3_5" || type == "qwen3_5_text") return;
+  throw ModelError(concat(subject_, ": architecture is not one that runs (got model_type \"",
+                          printable(type), "\", want qwen3_5 or qwen3_5_text); mtlqwen runs the ",
+                          "dense Qwen 3.5, 3.6 and 3.8 models"));
+}
+
+void HfConfig::check_features() const {
+  for (const std::string_view key : {"quantization_config", "quantization"}) {
+    if (find(key) != nullptr) {
+      throw ModelError(concat(subject_, ": ", key,
+                              ": quantised safetensors do not run (want BF16, ",
+                              "F16 or F32); take the original checkpoint or a Q8_0 .gguf file"));
+    }
+  }
+  const auto check_flag = [&](std::string_view key, bool want) {
+    const JsonValue* value = find(key);
+    if (value != nullptr && value->boolean() != want) fail(key, value, want ? "true" : "false");
+  };
+  const auto check_silu = [&](std::string_view key) {
+    const JsonValue* value = find(key);
+    if (value == nullptr) return;
+    const std::string* name = value->string();
+    if (name == nullptr || (*name != "silu" && *name != "swish")) fail(key, value, "silu");
+  };
+  check_flag("attention_bias", false);
+  check_flag("attn_output_gate", true);
+  check_silu("hidden_act");
+  check_silu("output_gate_type");
+  if (u32_or("linear_conv_kernel_dim", kConvTaps) != kConvTaps) {
+    fail("linear_conv_kernel_dim", find("linear_conv_kernel_dim"), concat(kConvTaps));
+  }
+  if (u32("linear_key_head_dim") != u32("linear_value_head_dim")) {
+    fail("linear_value_head_dim", find("linear_value_head_dim"), "linear_key_head_dim's value");
+  }
+  for (const std::string_view name : {"rope_parameters", "rope_scaling"}) {
+    const JsonValue* rope = find(name);
+    const JsonValue* type = rope == nullptr ? nullptr : rope->find("rope_type");
+    if (type != nullptr && (type->string() == nullptr || *type->string() != "default")) {
+      fail("rope_type", type, "default");
+    }
+  }
+}
+
+double HfConfig::rope(std::string_view key, std::optional<double> missing) const {
+  const JsonValue* parameters = find("rope_parameters");
+  const JsonValue* value = parameters == nullptr ? nullptr : parameters->find(key);
+  if (value == nullptr) value = find(key);
+  if (value == nullptr && missing) return *missing;
+  return to_number(key, value);
+}
+
+std::vector<LayerKind> HfConfig::layers() const {
+  const uint32_t count = u32("num_hidden_layers");
+  if (count > kMaxLayerCount) {
+    fail("num_hidden_layers", find("num_hidden_layers"), concat("at most ", kMaxLayerCount));
+  }
+  std::vector<LayerKind> out;
+  const JsonValue* names = find("layer_types");
+  if (names == nullptr) {
+    const uint64_t interval = u32_or("full_attention_interval", kDefaultInterval);
+    if (interval == 0)
+      fail("full_attention_interval", find("full_attention_interval"), "1 or more");
+    for (uint64_t i = 1; i <= count; ++i) {
+      out.push_back(i % interval == 0 ? LayerKind::kAttention : LayerKind::kGdn);
+    }
+    return out;
+  }
+  if (names->array() == nullptr || names->array()->size() != count) {
+    fail("layer_types", names, concat("an array of num_hidden_layers = ", count));
+  }
+  for (const JsonValue& name : *names->array()) {
+    const std::string text = name.string() == nullptr ? "" : *name.string();
+    if (text != "linear_attention" && text != "full_attention") {
+      fail("layer_types", &name, "linear_attention or full_attention");
+    }
+    out.push_back(text == "full_attention" ? LayerKind::kAttention : LayerKind::kGdn);
+  }
+  return out;
+}
+
+ModelConfig HfConfig::shapes() const {
+  ModelConfig out;
+  out.architecture = model_type();
+  out.hidden = u32("hidden_size");
+  out.intermediate = u32("intermediate_size");
+  out.vocab = u32("vocab_size");
+  out.n_valid_tokens = out.vocab;
+  out.max_context = u32("max_position_embeddings");
+  out.eps = static_cast<float>(to_number("rms_norm_eps", find("rms_norm_eps")));
+  out.layers = layers();
+  out.n_heads = u32("num_attention_heads");
+  out.n_kv_heads = u32("num_key_value_heads");
+  out.head_dim = u32("head_dim");
+  const double rotary = out.head_dim * rope("partial_rotary_factor", kDefaultRotaryFactor);
+  if (!(rotary >= 0.0 && rotary <= out.head_dim)) {
+    fail("partial_rotary_factor", find("partial_rotary_factor"), "0 to 1");
+  }
+  out.rotary_dim = static_cast<uint32_t>(rotary);
+  out.rope_theta = rope("rope_theta", std::nullopt);
+  out.gdn_k_heads = u32("linear_num_key_heads");
+  out.gdn_v_heads = u32("linear_num_value_heads");
+  out.gdn_head_dim = u32("linear_value_head_dim");
+  out.mtp_layers = u32_or("mtp_num_hidden_layers", 0);
+  return out;
+}
+
+std::optional<bool> HfConfig::tied() const {
+  for (const JsonValue* level : {&top_, text_}) {
+    const JsonValue* value = level->find("tie_word_embeddings");
+    if (value != nullptr && value->boolean()) return value->boolean();
+  }
+  return std::nullopt;
+}
+
+// A number, a list of numbers, or nothing.
+void add_ids(const JsonValue* value, std::vector<int32_t>& ids) {
+  if (value == nullptr) return;
+  if (value->array() != nullptr) {
+    for (const JsonValue& item : *value->array()) {
+      if (item.array() == nullptr) add_ids(&item, ids);
+    }
+  } else if (const auto id = value->unsigned_integer(); id && std::in_range<int32_t>(*id)) {
+    add_id(static_cast<int32_t>(*id), ids);
+  }
+}
+
+// Some checkpoints name only <|endoftext|> in config.json; the end of a turn stands in the config
+// of the tokenizer.
+void add_named_ids(const JsonValue& tokenizer, std::vector<int32_t>& ids) {
+  const JsonValue* added = tokenizer.find("added_tokens_decoder");
+  if (added == nullptr || added->object() == nullptr) return;
+  for (const JsonMember& entry : *added->object()) {
+    const JsonValue* content = entry.value.find("content");
+    const bool ends =
+        content != nullptr && content->string() != nullptr && is_end_token(*content->string());
+    const std::optional<int32_t> id = ends ? parse_id(entry.name) : std::nullopt;
+    if (id) add_id(*id, ids);
+  }
+}
+
+}  // namespace
+
+ModelConfig read_hf_config(const std::filesystem::path& directory, bool has_head) {
+  const std::filesystem::path path = directory / "config.json";
+  const JsonValue json = read_json(path);
+  const HfConfig config(json, concat("[config] ", path.string()));
+  config.check_architecture();
+  config.check_features();
+  ModelConfig out = config.shapes();
+  out.tied = config.tied().value_or(!has_head);
+  add_ids(config.find("eos_token_id"), out.eos_ids);
+  std::error_code ignored;
+  if (const auto file = directory / "generation_config.json";
+      std::filesystem::exists(file, ignored)) {
+    add_ids(read_json(file).find("eos_token_id"), out.eos_ids);
+  }
+  if (const auto file = directory / "tokenizer_config.json";
+      std::filesystem::exists(file, ignored)) {
+    add_named_ids(read_json(file), out.eos_ids);
+  }
+  validate(out, config.subject());
+  return out;
+}
+
+}  // namespace mtlqwen
