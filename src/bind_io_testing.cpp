@@ -1,0 +1,113 @@
+// _core._testing: what the file readers make of a file, for tests/io.
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <string>
+#include <vector>
+
+#include "bind.hpp"
+#include "io/gguf.hpp"
+#include "io/safetensors.hpp"
+#include "model/tensor_names.hpp"
+#include "model/weights.hpp"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace mtlqwen {
+namespace {
+
+nb::dict to_dict(const WeightFile& file) {
+  nb::dict tensors;
+  for (const auto& [name, tensor] : file.tensors) {
+    nb::dict entry;
+    entry["format"] = std::string(info(tensor.format).name);
+    entry["shape"] = tensor.shape;
+    entry["offset"] = tensor.offset;
+    entry["bytes"] = tensor.bytes;
+    tensors[name.c_str()] = entry;
+  }
+  nb::dict unsupported;
+  for (const auto& [name, tensor] : file.unsupported) unsupported[name.c_str()] = tensor.format;
+  nb::dict result;
+  result["path"] = file.file.path().string();
+  result["tensors"] = tensors;
+  result["unsupported"] = unsupported;
+  return result;
+}
+
+nb::dict open_gguf(const std::string& path) { return to_dict(read_gguf(path).weights); }
+
+nb::list open_safetensors(const std::string& path) {
+  nb::list files;
+  if (std::filesystem::is_directory(path)) {
+    for (const WeightFile& file : read_safetensors_directory(path)) files.append(to_dict(file));
+  } else {
+    files.append(to_dict(read_safetensors(path)));
+  }
+  return files;
+}
+
+nb::dict to_dict(const ModelConfig& config) {
+  nb::dict result;
+  nb::list layers;
+  for (const LayerKind kind : config.layers) {
+    layers.append(kind == LayerKind::kAttention ? "attention" : "gdn");
+  }
+  result["architecture"] = config.architecture;
+  result["hidden"] = config.hidden;
+  result["intermediate"] = config.intermediate;
+  result["vocab"] = config.vocab;
+  result["n_valid_tokens"] = config.n_valid_tokens;
+  result["max_context"] = config.max_context;
+  result["tied"] = config.tied;
+  result["eps"] = config.eps;
+  result["layers"] = layers;
+  result["n_heads"] = config.n_heads;
+  result["n_kv_heads"] = config.n_kv_heads;
+  result["head_dim"] = config.head_dim;
+  result["rotary_dim"] = config.rotary_dim;
+  result["rope_theta"] = config.rope_theta;
+  result["gdn_k_heads"] = config.gdn_k_heads;
+  result["gdn_v_heads"] = config.gdn_v_heads;
+  result["gdn_head_dim"] = config.gdn_head_dim;
+  result["k_head_tiled"] = config.k_head_tiled;
+  result["mtp_layers"] = config.mtp_layers;
+  result["eos_ids"] = config.eos_ids;
+  return result;
+}
+
+nb::dict model_config(const std::string& path) { return to_dict(Weights(path).config()); }
+
+// Every tensor that a pass needs: vectors by value, matrices by place.
+nb::dict weights_check(const std::string& path) {
+  const Weights weights(path);
+  nb::dict result;
+  for (const TensorSpec& spec : tensor_specs(weights.config())) {
+    if (spec.shape.size() == 1) {
+      result[spec.name.c_str()] = weights.vector(spec.name, spec.shape[0]);
+      continue;
+    }
+    const MatrixRef matrix = weights.matrix(spec.name, spec.shape[0], spec.shape[1]);
+    nb::dict entry;
+    entry["path"] = weights.file(matrix.file).path().string();
+    entry["offset"] = matrix.offset;
+    entry["format"] = std::string(info(matrix.format).name);
+    entry["shape"] = spec.shape;
+    result[spec.name.c_str()] = entry;
+  }
+  return result;
+}
+
+}  // namespace
+
+void init_io_testing(nb::module_& testing) {
+  testing.def("open_gguf", &open_gguf, "path"_a, "Directory of a GGUF file. Its metadata: _core.read_gguf_metadata.");
+  testing.def("open_safetensors", &open_safetensors, "path"_a,
+              "Directories of a safetensors file, or of all files of a checkpoint directory.");
+  testing.def("model_config", &model_config, "path"_a, "The shapes of a model.");
+  testing.def("weights_check", &weights_check, "path"_a,
+              "All tensors of a pass: vectors as lists of float, matrices as their place.");
+}
+
+}  // namespace mtlqwen
