@@ -1,0 +1,283 @@
+"""Builds the kernel libraries: every metal/*.metal for each CPU level, one shared object per level.
+
+python csrc/hostmetal/msl/build_kernels.py --output DIR [--metal-dir DIR] [--override NAME=FILE] [--isa avx2]
+
+Writes DIR/kernels.<isa>.so. Only what changed is compiled again. A library exports one function, msl_library() of abi.h.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import platform
+import shlex
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rewriter import DATA_TYPES, Kernel, Rewriter
+from tokens import MslError
+from toolchain import Toolchain, ToolError, find_toolchain, run
+
+HERE = Path(__file__).resolve().parent
+METAL_DIR = HERE.parents[2] / "metal"
+
+ISAS = {
+    "avx2": ["-march=x86-64-v3"],
+    "avx512": ["-march=x86-64-v4"],
+    "neon": ["-march=armv8.2-a+fp16+dotprod"],
+}
+PREPROCESS = [
+    "-x", "c++", "-std=c++17", "-E", "-nostdinc", "-nostdinc++",
+    "-isystem", str(HERE / "include"), "-D__METAL__=1", "-D__METAL_MACOS__=1", "-D__METAL_VERSION__=400",
+]  # fmt: skip
+COMPILE = [
+    "-x", "c++", "-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", "-fdeclspec", "-c",
+    "-fno-strict-aliasing",  # kernels read quantised blocks through pointers of other types
+    "-fno-exceptions", "-fno-rtti", "-fno-math-errno", "-fsigned-char", "-fno-stack-protector",
+    "-mno-red-zone",  # the switch between fibers happens in inline assembly
+    "-ffp-contract=fast",  # as Metal does with fast math off
+    "-Wall", "-Wno-unused-function", "-Wno-unused-variable", "-Wno-pass-failed", "-Wno-unknown-pragmas",
+]  # fmt: skip
+# x86 evaluates half and bfloat in float by default; Metal rounds after every operation.
+X86_ONLY = [
+    "-Xclang", "-ffloat16-excess-precision=none", "-Xclang", "-fbfloat16-excess-precision=none",
+]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """One object file to be made."""
+
+    source: Path
+    isa: str
+    folder: Path
+
+    @property
+    def base(self) -> Path:
+        """Path of the products, without suffix."""
+        return self.folder / f"{self.source.stem}.{self.isa}"
+
+
+class Builder:
+    """Builds one set of sources into one folder."""
+
+    def __init__(self, toolchain: Toolchain, output: Path, includes: list[Path]) -> None:
+        """Prepare the folder for intermediate files."""
+        self._tools = toolchain
+        self._output = output
+        self._objects = output / "kernels"
+        self._objects.mkdir(parents=True, exist_ok=True)
+        self._includes = [f"-I{path}" for path in includes]
+        self._own = _digest(
+            [*sorted(HERE.glob("*.py")), *sorted(HERE.glob("shim/*")), *_runtime_sources("*"),
+             HERE / "abi.h"], toolchain.description
+        )  # fmt: skip
+
+    def build(self, sources: list[Path], isas: list[str], jobs: int) -> list[Path]:
+        """Build kernels.<isa>.so for each level; return their paths."""
+        units = [
+            Unit(source, isa, self._objects)
+            for isa in isas
+            for source in [*sources, *_runtime_sources("*.cpp")]
+        ]
+        with ThreadPoolExecutor(jobs) as pool:
+            results = list(pool.map(self._build_unit, units))
+        libraries = []
+        for isa in isas:
+            mine = [(u, r) for u, r in zip(units, results, strict=True) if u.isa == isa]
+            libraries.append(self._link(isa, mine))
+        return libraries
+
+    def _build_unit(self, unit: Unit) -> dict[str, Any]:
+        """Compile one file, unless nothing that it was made from has changed."""
+        record_path = unit.base.with_name(unit.base.name + ".json")
+        record = _read_json(record_path)
+        if record and self._key(unit, record["files"]) == record["key"]:
+            return record
+        is_kernel = unit.source.suffix == ".metal"
+        made = self._compile_kernel(unit) if is_kernel else self._compile_runtime(unit)
+        made["key"] = self._key(unit, made["files"])
+        record_path.write_text(json.dumps(made))
+        return made
+
+    def _key(self, unit: Unit, files: list[str]) -> str:
+        paths = [Path(file) for file in files]
+        if not all(path.exists() for path in paths):
+            return ""
+        return _digest(paths, self._own + unit.isa + str(self._includes))
+
+    def _compile_kernel(self, unit: Unit) -> dict[str, Any]:
+        what = f"{unit.source.name} ({unit.isa})"
+        base = str(unit.base)
+        depfile = Path(base + ".d")
+        source = self._tools.compile(
+            [*PREPROCESS, *self._includes, "-MD", "-MF", str(depfile), str(unit.source)], what=what
+        )
+        rewritten = Rewriter(unit.source.stem).rewrite(source, str(unit.source))
+        Path(base + ".cpp").write_text(rewritten.text)
+        self._compile(unit, base + ".cpp", what)
+        return {
+            "files": _dependencies(depfile),
+            "kernels": [_kernel_record(kernel) for kernel in rewritten.kernels],
+        }
+
+    def _compile_runtime(self, unit: Unit) -> dict[str, Any]:
+        self._compile(unit, str(unit.source), f"{unit.source.name} ({unit.isa})")
+        return {"files": [str(unit.source)], "kernels": []}
+
+    def _compile(self, unit: Unit, source: str, what: str) -> None:
+        flags = [*COMPILE, *ISAS[unit.isa], *(X86_ONLY if unit.isa != "neon" else [])]
+        defines = [f'-DMSL_ISA="{unit.isa}"', f"-I{HERE / 'shim'}"]
+        self._tools.compile([*flags, *defines, source, "-o", f"{unit.base}.o"], what=what)
+
+    def _link(self, isa: str, parts: list[tuple[Unit, dict[str, Any]]]) -> Path:
+        kernels = [kernel for _, record in parts for kernel in record["kernels"]]
+        _reject_duplicates(kernels)
+        target = self._output / f"kernels.{isa}.so"
+        stamp = self._objects / f"link.{isa}"
+        key = _digest([], json.dumps([record["key"] for _, record in parts]) + self._own)
+        if target.exists() and stamp.exists() and stamp.read_text() == key:
+            return target
+        table = Unit(self._objects / "table.cpp", isa, self._objects)
+        table.source.write_text(_table(kernels))
+        self._compile(table, str(table.source), f"kernel table ({isa})")
+        objects = [f"{unit.base}.o" for unit, _ in parts] + [f"{table.base}.o"]
+        scratch = target.with_suffix(".new")
+        run(
+            [*self._tools.linker, "-shared", "-nodefaultlibs", "-Wl,--no-undefined", "-Wl,-z,nodelete",
+             "-Wl,-Bsymbolic", *objects, "-o", str(scratch), "-lm", "-lpthread", "-lc", "-lgcc"],
+            what=f"link {target.name}",
+        )  # fmt: skip
+        # A process that has the old library open keeps it.
+        scratch.replace(target)
+        stamp.write_text(key)
+        return target
+
+
+def _runtime_sources(pattern: str) -> list[Path]:
+    return sorted((HERE / "runtime").glob(pattern))
+
+
+def _digest(paths: list[Path], seed: str) -> str:
+    digest = hashlib.sha256(seed.encode())
+    for path in paths:
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _read_json(path: Path) -> dict[str, Any] | None:
+    try:
+        record: dict[str, Any] = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None
+    return record if Path(str(path)[: -len(".json")] + ".o").exists() else None
+
+
+def _dependencies(depfile: Path) -> list[str]:
+    """Return the files that a make rule names after the colon."""
+    rule = depfile.read_text().replace("\\\n", " ").split(":", 1)[1]
+    return shlex.split(rule)
+
+
+def _kernel_record(kernel: Kernel) -> dict[str, Any]:
+    return {
+        "name": kernel.name,
+        "symbol": kernel.symbol,
+        "buffer_mask": kernel.signature.buffer_mask,
+        "n_threadgroup_args": kernel.signature.n_threadgroup_args,
+        "constants": [[c.index, DATA_TYPES[c.type], c.name] for c in kernel.constants],
+    }
+
+
+def _reject_duplicates(kernels: list[dict[str, Any]]) -> None:
+    seen: set[str] = set()
+    for kernel in kernels:
+        if kernel["name"] in seen:
+            raise MslError(f"[msl] kernel {kernel['name']} is defined in two files")
+        seen.add(kernel["name"])
+
+
+def _table(kernels: list[dict[str, Any]]) -> str:
+    """Return the C++ of the library's kernel table."""
+    text = f'#include "{HERE / "abi.h"}"\n'
+    rows = ""
+    for kernel in kernels:
+        symbol, constants = kernel["symbol"], kernel["constants"]
+        text += f'extern "C" void {symbol}();\n'
+        listed = ", ".join(f'{{{i}, {t}, "{name}"}}' for i, t, name in constants)
+        if constants:
+            text += f"static const MslConstant {symbol}_constants[] = {{{listed}}};\n"
+        rows += (
+            f'  {{"{kernel["name"]}", {kernel["buffer_mask"]:#x}u, {kernel["n_threadgroup_args"]}u, '
+            f"{len(constants)}u, {f'{symbol}_constants' if constants else 'nullptr'}, (const void*){symbol}}},\n"
+        )
+    text += f'extern "C" {{\nextern const uint32_t msl_n_kernels;\nconst uint32_t msl_n_kernels = {len(kernels)};\n'
+    text += "extern const MslKernel msl_kernels[];\n"
+    return text + f"const MslKernel msl_kernels[] = {{\n{rows or '  {}'}\n}};\n}}\n"
+
+
+def default_isas() -> list[str]:
+    """Return the CPU levels that libraries are built for on this machine."""
+    return ["neon"] if platform.machine() in ("aarch64", "arm64") else ["avx2", "avx512"]
+
+
+def kernel_sources(metal_dir: Path, overrides: list[str]) -> list[Path]:
+    """Return the kernel files; `NAME=FILE` puts FILE in the place of metal_dir/NAME."""
+    sources = {path.name: path for path in sorted(metal_dir.glob("*.metal"))}
+    for override in overrides:
+        name, _, file = override.partition("=")
+        if name not in sources or not Path(file).is_file():
+            raise ToolError(f"[msl] --override {override}: want NAME=FILE, NAME one of {sorted(sources)}")
+        sources[name] = Path(file).resolve()
+    return list(sources.values())
+
+
+def build(
+    output: Path,
+    *,
+    metal_dir: Path = METAL_DIR,
+    overrides: list[str] | None = None,
+    isas: list[str] | None = None,
+    jobs: int = 2,
+) -> list[Path]:
+    """Build the libraries and return their paths.
+
+    Raises:
+        ToolError: a tool is missing or failed; its output is in the message.
+        MslError: a kernel file breaks a rule of ours.
+    """
+    sources = kernel_sources(metal_dir, overrides or [])
+    builder = Builder(find_toolchain(), output, [metal_dir])
+    return builder.build(sources, isas or default_isas(), jobs)
+
+
+def main() -> int:
+    """Run from the command line."""
+    parser = argparse.ArgumentParser(description="Compile metal/*.metal for the CPU.")
+    parser.add_argument("--output", type=Path, required=True, help="folder of kernels.<isa>.so")
+    parser.add_argument("--metal-dir", type=Path, default=METAL_DIR)
+    parser.add_argument("--override", action="append", default=[], metavar="NAME=FILE")
+    parser.add_argument("--isa", action="append", choices=sorted(ISAS))
+    parser.add_argument("--jobs", type=int, default=2)
+    options = parser.parse_args()
+    try:
+        libraries = build(
+            options.output,
+            metal_dir=options.metal_dir.resolve(),
+            overrides=options.override,
+            isas=options.isa,
+            jobs=options.jobs,
+        )
+    except (ToolError, MslError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    print("\n".join(str(library) for library in libraries))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
