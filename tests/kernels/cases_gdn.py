@@ -1,0 +1,238 @@
+"""Cases of the Gated DeltaNet kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import reference_layers as ref
+from cases_layers import EPS, Floats, LayerCase, exact, floats, nans
+from harness import Buffer, Launch
+from layer_args import GDN, Query, pass_struct, query_arrays, record
+
+
+@dataclass(frozen=True, kw_only=True)
+class GdnShape:
+    """Heads of one GDN layer, and where it stands in a bank that holds more than this layer."""
+
+    n_k_heads: int
+    n_v_heads: int
+    head_dim: int = 128
+    tiled: bool = False
+    state_offset: int = 64
+    gap: int = 32
+
+    @property
+    def channels(self) -> int:
+        """Of qkv."""
+        return (2 * self.n_k_heads + self.n_v_heads) * self.head_dim
+
+    @property
+    def state_floats(self) -> int:
+        """Of the recurrent state."""
+        return self.n_v_heads * self.head_dim * self.head_dim
+
+    @property
+    def conv_offset(self) -> int:
+        """Of the conv state."""
+        return self.state_offset + self.state_floats + self.gap
+
+    @property
+    def bank_floats(self) -> int:
+        """Of one bank."""
+        return self.conv_offset + 3 * self.channels + self.gap
+
+    def k_heads(self) -> Buffer:
+        """K head of each v head."""
+        v_heads = np.arange(self.n_v_heads)
+        if self.tiled:
+            return v_heads % self.n_k_heads
+        return v_heads // (self.n_v_heads // self.n_k_heads)
+
+    def args(self) -> Buffer:
+        """GdnArgs."""
+        return record(
+            GDN,
+            n_k_heads=self.n_k_heads,
+            n_v_heads=self.n_v_heads,
+            head_dim=self.head_dim,
+            k_head_tiled=int(self.tiled),
+            bank_floats=self.bank_floats,
+            state_offset=self.state_offset,
+            conv_offset=self.conv_offset,
+            eps=EPS,
+        )
+
+    def banks(self, rng: np.random.Generator, queries: Sequence[Query]) -> Floats:
+        """Banks (slots, 2, bank_floats); where kv_valid is 0 the old one holds NaN."""
+        slots = 1 + max(query.slot for query in queries)
+        banks = nans(slots, 2, self.bank_floats)
+        for query in queries:
+            if query.kv_valid:
+                banks[query.slot, query.bank] = floats(rng, self.bank_floats)
+        return banks
+
+    def state(self, bank: Floats) -> Floats:
+        """Recurrent state (Hv, Dv, Dk) of a bank."""
+        flat = bank[self.state_offset : self.state_offset + self.state_floats]
+        return flat.reshape(self.n_v_heads, self.head_dim, self.head_dim)
+
+    def conv_state(self, bank: Floats) -> Floats:
+        """Conv state (3, C) of a bank."""
+        flat = bank[self.conv_offset : self.conv_offset + 3 * self.channels]
+        return flat.reshape(3, self.channels)
+
+    def __str__(self) -> str:
+        """Name in test ids."""
+        return f"k{self.n_k_heads}v{self.n_v_heads}D{self.head_dim}{'t' if self.tiled else 'g'}"
+
+
+def conv_case(shape: GdnShape, queries: Sequence[Query]) -> LayerCase:
+    """gdn_conv and gdn_conv_state."""
+    rng = np.random.default_rng(shape.channels + len(queries))
+    rows = sum(query.count for query in queries)
+    qkv, weight = floats(rng, rows, shape.channels), floats(rng, shape.channels, 4)
+    # A head of zeros: eps alone keeps its norm finite.
+    qkv[0, : shape.head_dim] = 0
+    banks = shape.banks(rng, queries)
+    act = nans(rows, shape.channels)
+    packed, row_query = query_arrays(queries)
+    args, pass_ = shape.args(), pass_struct(queries)
+    heads = shape.channels // shape.head_dim
+    conv = Launch(
+        kernel="gdn_conv",
+        buffers=[act, qkv, weight, banks, packed, row_query, args, pass_],
+        groups=(heads, rows),
+    )
+    conv_state = Launch(
+        kernel="gdn_conv_state",
+        buffers=[banks, qkv, packed, args, pass_],
+        groups=(heads, len(queries)),
+    )
+    expected, bound = np.empty(act.shape), np.empty(act.shape)
+    new_banks, bank_bound = exact(banks), np.zeros(banks.shape)
+    row = 0
+    for query in queries:
+        before = np.zeros((3, shape.channels), np.float32)
+        if query.kv_valid:
+            before = shape.conv_state(banks[query.slot, query.bank])
+        history = np.concatenate([before, qkv[row : row + query.count]])
+        rows_of = slice(row, row + query.count)
+        expected[rows_of], bound[rows_of] = ref.conv(
+            exact(history), exact(weight), shape.n_k_heads, shape.head_dim
+        )
+        shape.conv_state(new_banks[query.slot, 1 - query.bank])[:] = history[-3:]
+        row += query.count
+    return LayerCase(
+        name=f"gdn_conv-{shape}-{rows}rows-{len(queries)}queries",
+        launches=[conv, conv_state],
+        checks=[(act, expected, bound), (banks, new_banks, bank_bound)],
+        units=rows * heads,
+    )
+
+
+def gates_case(rows: int, n_v_heads: int) -> LayerCase:
+    """gdn_gates, with inputs on both sides where exp overflows."""
+    rng = np.random.default_rng(rows + n_v_heads)
+    a, b = floats(rng, rows, n_v_heads, scale=4), floats(rng, rows, n_v_heads, scale=4)
+    a[0, 0], b[0, 0] = 500.0, 500.0
+    a[-1, -1], b[-1, -1] = -500.0, -80.0
+    rate = -rng.uniform(1e-3, 16, n_v_heads).astype(np.float32)
+    dt_bias = floats(rng, n_v_heads)
+    gates = nans(rows, n_v_heads, 2)
+    shape = GdnShape(n_k_heads=1, n_v_heads=n_v_heads)
+    pass_ = pass_struct([Query(count=rows)])
+    launch = Launch(
+        kernel="gdn_gates",
+        buffers=[gates, a, b, rate, dt_bias, shape.args(), pass_],
+        groups=(1, rows),
+    )
+    expected = ref.gates(exact(a), exact(b), exact(rate), exact(dt_bias))
+    return LayerCase(
+        name=f"gdn_gates-{rows}x{n_v_heads}",
+        launches=[launch],
+        checks=[(gates, *expected)],
+        units=rows,
+    )
+
+
+def unit_heads(rng: np.random.Generator, rows: int, heads: int, dim: int) -> Floats:
+    """Heads of length 1."""
+    x = floats(rng, rows, heads, dim)
+    unit: Floats = x / np.linalg.norm(x, axis=-1, keepdims=True)
+    return unit
+
+
+def recurrent_case(shape: GdnShape, queries: Sequence[Query]) -> LayerCase:
+    """gdn_recurrent; the other bank is written, and nothing else."""
+    rng = np.random.default_rng(shape.channels * 7 + len(queries))
+    rows = sum(query.count for query in queries)
+    dim, n_k, n_v = shape.head_dim, shape.n_k_heads, shape.n_v_heads
+    q = unit_heads(rng, rows, n_k, dim) * np.float32(dim**-0.5)
+    k = unit_heads(rng, rows, n_k, dim)
+    v = floats(rng, rows, n_v, dim)
+    act = np.concatenate([x.reshape(rows, -1) for x in (q, k, v)], axis=1)
+    gates = np.stack(
+        [rng.uniform(0.5, 1, (rows, n_v)), rng.uniform(0, 1, (rows, n_v))], axis=-1
+    ).astype(np.float32)
+    banks = shape.banks(rng, queries)
+    out = nans(rows, n_v * dim)
+    packed, _ = query_arrays(queries)
+    launch = Launch(
+        kernel="gdn_recurrent",
+        # The engine binds one buffer twice; here the bank that is read stands in a copy.
+        buffers=[out, banks, act, gates, banks.copy(), packed, shape.args(), pass_struct(queries)],
+        groups=(n_v * dim // 8, len(queries)),
+    )
+    heads = shape.k_heads()
+    expected, bound = np.empty((rows, n_v, dim)), np.empty((rows, n_v, dim))
+    new_banks, bank_bound = exact(banks), np.zeros(banks.shape)
+    row = 0
+    for query in queries:
+        state = np.zeros((n_v, dim, dim))
+        if query.kv_valid:
+            state = exact(shape.state(banks[query.slot, query.bank]))
+        rows_of = slice(row, row + query.count)
+        new = (query.slot, 1 - query.bank)
+        expected[rows_of], bound[rows_of], last, last_bound = ref.recurrent(
+            exact(q[rows_of][:, heads]),
+            exact(k[rows_of][:, heads]),
+            exact(v[rows_of]),
+            exact(gates[rows_of]),
+            state,
+        )
+        shape.state(new_banks[new])[:] = last
+        shape.state(bank_bound[new])[:] = last_bound
+        row += query.count
+    return LayerCase(
+        name=f"gdn_recurrent-{shape}-{rows}rows-{len(queries)}queries",
+        launches=[launch],
+        checks=[
+            (out, expected.reshape(rows, -1), bound.reshape(rows, -1)),
+            (banks, new_banks, bank_bound),
+        ],
+        units=rows * n_v,
+    )
+
+
+def gated_norm_case(shape: GdnShape, rows: int) -> LayerCase:
+    """gdn_norm; one head is tiny, so that eps matters."""
+    rng = np.random.default_rng(shape.channels + rows)
+    o, z = (floats(rng, rows, shape.n_v_heads, shape.head_dim) for _ in range(2))
+    o[0, 0] *= 1e-4
+    z[0, 0, :2] = (300.0, -300.0)
+    weight = floats(rng, shape.head_dim)
+    out = nans(*o.shape)
+    launch = Launch(
+        kernel="gdn_norm",
+        buffers=[out, o, z, weight, shape.args(), pass_struct([Query(count=rows)])],
+        groups=(shape.n_v_heads, rows),
+    )
+    expected = ref.gated_norm(exact(o), exact(z), exact(weight), EPS)
+    return LayerCase(
+        name=f"gdn_norm-{shape}-{rows}rows",
+        launches=[launch],
+        checks=[(out, *expected)],
+        units=rows * shape.n_v_heads,
+    )

@@ -1,0 +1,79 @@
+"""Cases of the sampling kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import reference_layers as ref
+from cases_layers import Floats
+from harness import Buffer, Launch
+from layer_args import CANDIDATE, PASS, SAMPLE, SCAN, record
+
+
+@dataclass(frozen=True, kw_only=True)
+class Draw:
+    """How one row is sampled."""
+
+    temperature: float = 0.0
+    seed: int = 0
+    position: int = 0
+    sample_index: int = 0
+
+    def struct(self) -> Buffer:
+        """SampleArgs."""
+        return record(
+            SAMPLE,
+            temperature=self.temperature,
+            seed_low=self.seed & 0xFFFFFFFF,
+            seed_high=self.seed >> 32,
+            position=self.position,
+            sample_index=self.sample_index,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleRun:
+    """sample_scan and sample_pick of some rows; ids holds the result."""
+
+    launches: list[Launch]
+    ids: Buffer
+    logits: Floats
+    draws: Sequence[Draw]
+    n_valid: int
+
+    def best(self, row: int) -> tuple[ref.Array, float]:
+        """Reference scores of one row, and how far a float32 score may be off."""
+        draw = self.draws[row]
+        logits = self.logits[row, : self.n_valid].astype(np.float64)
+        scores = ref.sample_scores(
+            logits, draw.temperature, draw.seed, draw.position, draw.sample_index
+        )
+        # The logit's scaling, the product with the noise and the sum round once each. The inner log
+        # is off by FUNCTION of its last places; the outer one turns that into as much absolutely.
+        size = np.abs(logits[np.isfinite(logits)]).max(initial=0) / max(draw.temperature, 1.0)
+        noise = min(draw.temperature, 1.0) * (2 * ref.FUNCTION + 17 * ref.FUNCTION)
+        return scores, 2 * ref.U * (3 * size + noise)
+
+
+def sample_run(
+    logits: Floats, draws: Sequence[Draw], *, n_valid: int | None = None, chunk: int = 1024
+) -> SampleRun:
+    """Launches that sample each row of logits (rows, vocab)."""
+    rows, vocab = logits.shape
+    n_chunks = -(-vocab // chunk)
+    n_valid = vocab if n_valid is None else n_valid
+    candidates = np.zeros((rows, n_chunks), CANDIDATE)
+    candidates["score"] = np.nan
+    ids = np.full(rows, -7, np.int32)
+    samples = np.concatenate([draw.struct() for draw in draws])
+    args = record(SCAN, vocab=vocab, n_valid=n_valid, chunk=chunk, n_chunks=n_chunks)
+    pass_ = record(PASS, rows=rows, n_logit_rows=rows)
+    scan = Launch(
+        kernel="sample_scan",
+        buffers=[candidates, logits, samples, args, pass_],
+        groups=(n_chunks, rows),
+    )
+    pick = Launch(kernel="sample_pick", buffers=[ids, candidates, args, pass_], groups=(1, rows))
+    return SampleRun(launches=[scan, pick], ids=ids, logits=logits, draws=draws, n_valid=n_valid)

@@ -1,0 +1,81 @@
+"""The structs of metal/kernel_args.h that the layer kernels take, as NumPy records."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from harness import Buffer
+
+PASS = np.dtype(
+    [(name, "u4") for name in ("rows", "n_queries", "n_logit_rows", "n_splits", "blocks_per_split")]
+    + [("reserved", "u4", 3)]
+)
+QUERY = np.dtype(
+    [(name, "u4") for name in ("first_row", "count", "kv_valid", "slot", "bank")]
+    + [("reserved", "u4", 3)]
+)
+SAMPLE = np.dtype(
+    [("temperature", "f4")]
+    + [(name, "u4") for name in ("seed_low", "seed_high", "position", "sample_index")]
+    + [("reserved", "u4", 3)]
+)
+NORM = np.dtype([("dim", "u4"), ("eps", "f4")])
+ROWS = np.dtype([("dim", "u4")])
+ATTENTION = np.dtype(
+    [(name, "u4") for name in ("n_heads", "n_kv_heads", "head_dim", "rotary_dim", "slot_tokens")]
+    + [("eps", "f4"), ("scale", "f4"), ("reserved", "u4")]
+)
+GDN = np.dtype(
+    [(name, "u4") for name in ("n_k_heads", "n_v_heads", "head_dim", "k_head_tiled")]
+    + [(name, "u8") for name in ("bank_floats", "state_offset", "conv_offset")]
+    + [("eps", "f4"), ("reserved", "u4")]
+)
+SCAN = np.dtype([(name, "u4") for name in ("vocab", "n_valid", "chunk", "n_chunks")])
+CANDIDATE = np.dtype([("score", "f4"), ("id", "u4")])
+
+
+def record(dtype: np.dtype[np.void], **fields: object) -> Buffer:
+    """One struct; fields not named are zero."""
+    value = np.zeros(1, dtype)
+    for name, field in fields.items():
+        value[name] = field
+    return value
+
+
+@dataclass(frozen=True, kw_only=True)
+class Query:
+    """Rows of one sequence in a pass."""
+
+    count: int
+    kv_valid: int = 0
+    slot: int = 0
+    bank: int = 0
+
+
+def query_arrays(queries: Sequence[Query]) -> tuple[Buffer, Buffer]:
+    """Pack queries whose rows follow each other: (n_queries,) structs, (rows,) query indices."""
+    packed = np.zeros(len(queries), QUERY)
+    for i, query in enumerate(queries):
+        first_row = sum(q.count for q in queries[:i])
+        packed[i] = (first_row, query.count, query.kv_valid, query.slot, query.bank, 0)
+    counts = [query.count for query in queries]
+    return packed, np.repeat(np.arange(len(queries), dtype=np.uint32), counts)
+
+
+def split_count(queries: Sequence[Query], blocks_per_split: int) -> int:
+    """Attention splits of the longest context."""
+    longest = max(query.kv_valid + query.count for query in queries)
+    return -(-longest // (128 * blocks_per_split))
+
+
+def pass_struct(queries: Sequence[Query], blocks_per_split: int = 1) -> Buffer:
+    """Pass of these queries."""
+    return record(
+        PASS,
+        rows=sum(query.count for query in queries),
+        n_queries=len(queries),
+        n_splits=split_count(queries, blocks_per_split),
+        blocks_per_split=blocks_per_split,
+    )

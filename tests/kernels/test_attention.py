@@ -1,0 +1,132 @@
+"""attention_prepare, attention_split and attention_merge against float64, and row by row."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from cases_layers import EDGE_ROWS, AttentionShape, Floats, attention_case, check_case, prepare_case
+from harness import UNIT, Runner, run
+from layer_args import Query
+
+TINY = AttentionShape(n_heads=4, n_kv_heads=2)
+# 0.8B and 2B, 4B and 9B, 27B; then the bundled model.
+DENSE = (
+    AttentionShape(n_heads=8, n_kv_heads=2),
+    AttentionShape(n_heads=16, n_kv_heads=4),
+    AttentionShape(n_heads=24, n_kv_heads=4),
+    TINY,
+)
+RATIOS = [
+    AttentionShape(n_heads=ratio * n_kv, n_kv_heads=n_kv, head_dim=dim, rotary_dim=dim // 4)
+    for ratio, n_kv, dim in (
+        (1, 3, 64), (2, 1, 128), (3, 2, 256), (4, 1, 64), (5, 1, 128), (6, 1, 64), (7, 1, 256),
+        (8, 2, 128), (8, 1, 256),
+    )
+]  # fmt: skip
+ROTATIONS = [
+    AttentionShape(n_heads=2, n_kv_heads=1, head_dim=dim, rotary_dim=rotary)
+    for dim, rotary in ((32, 32), (64, 2), (96, 30), (128, 128), (160, 66), (256, 64))
+]
+MIXED = (
+    Query(count=1, kv_valid=128, slot=2),
+    Query(count=3, slot=0),
+    Query(count=2, kv_valid=254, slot=1),
+    Query(count=1, kv_valid=700, slot=4),
+)
+
+
+@pytest.mark.parametrize("shape", [*DENSE, *RATIOS, *ROTATIONS], ids=str)
+def test_prepare(runner: Runner, shape: AttentionShape) -> None:
+    queries = [
+        Query(count=1, kv_valid=40, slot=2),
+        Query(count=3),
+        Query(count=2, kv_valid=7, slot=1),
+    ]
+    check_case(runner, prepare_case(shape, queries, 128))
+
+
+@pytest.mark.parametrize("rows", EDGE_ROWS)
+def test_prepare_rows(runner: Runner, rows: int) -> None:
+    check_case(runner, prepare_case(TINY, [Query(count=rows, kv_valid=3)], 256))
+
+
+def test_prepare_reaches_far_planes(runner: Runner) -> None:
+    """An element index past 2^32 would need 8 GiB here; the position and slot terms are enough."""
+    check_case(runner, prepare_case(TINY, [Query(count=2, kv_valid=4094, slot=3)], 4096))
+
+
+@pytest.mark.parametrize("shape", [*DENSE, *RATIOS], ids=str)
+def test_attention(runner: Runner, shape: AttentionShape) -> None:
+    check_case(runner, attention_case(shape, MIXED, 2))
+
+
+@pytest.mark.parametrize("keys", [1, 2, 31, 32, 33, 127, 128, 129, 255, 256, 257, 1000])
+@pytest.mark.parametrize("blocks_per_split", [1, 2, 16])
+def test_attention_contexts(runner: Runner, keys: int, blocks_per_split: int) -> None:
+    check_case(runner, attention_case(TINY, [Query(count=1, kv_valid=keys - 1)], blocks_per_split))
+
+
+@pytest.mark.parametrize("rows", EDGE_ROWS)
+def test_attention_rows(runner: Runner, rows: int) -> None:
+    """The causal limit is each row's own position."""
+    shape = AttentionShape(n_heads=2, n_kv_heads=1, head_dim=64, rotary_dim=16)
+    check_case(runner, attention_case(shape, [Query(count=rows, kv_valid=100)], 1))
+
+
+def attended(
+    runner: Runner,
+    queries: list[Query],
+    blocks_per_split: int,
+    first: int,
+    source: Floats,
+    gate: Floats,
+) -> Floats:
+    """Result of the rows from `first` on, whose q and gate are given."""
+    rows = slice(first, first + len(source))
+    case = attention_case(TINY, queries, blocks_per_split, seed=5)
+    case.arrays["q"][rows], case.arrays["qg"][rows] = source, gate
+    run(runner, case.launches)
+    return case.arrays["out"][rows]
+
+
+def test_row_is_independent_of_its_company(runner: Runner) -> None:
+    rng = np.random.default_rng(3)
+    q = rng.standard_normal((2, 4, 256)).astype(np.float32)
+    gate = rng.standard_normal((2, 4, 512)).astype(np.float32)
+    mine = Query(count=2, kv_valid=200, slot=1)
+    alone = attended(runner, [mine], 1, 0, q, gate)
+    # Other rows before and after, and a longer context that raises the number of splits.
+    others = [Query(count=5, kv_valid=9, slot=0), mine, Query(count=1, kv_valid=900, slot=2)]
+    together = attended(runner, others, 1, 5, q, gate)
+    assert np.array_equal(alone, together)
+    # As the last row of a longer chunk.
+    chunked = attended(runner, [Query(count=102, kv_valid=100, slot=1)], 1, 100, q, gate)
+    assert np.array_equal(alone, chunked)
+
+
+def test_splits_change_rounding_only(runner: Runner) -> None:
+    rng = np.random.default_rng(4)
+    q = rng.standard_normal((1, 4, 256)).astype(np.float32) * 0.2
+    gate = rng.standard_normal((1, 4, 512)).astype(np.float32)
+    mine = [Query(count=1, kv_valid=999, slot=1)]
+    results = [attended(runner, mine, blocks, 0, q, gate) for blocks in (1, 3, 8, 100)]
+    # All blocks in one split: the same order of the same operations, whatever the split could hold.
+    assert np.array_equal(results[2], results[3])
+    # Values are below 5; 1000 roundings of a running sum are a random walk of sqrt(1000) steps.
+    for result in results:
+        assert np.abs(result - results[0]).max() < 5 * 1000**0.5 * UNIT
+
+
+def test_one_loud_key_does_not_overflow(runner: Runner) -> None:
+    """Scores of +-2e6 beside ordinary ones: softmax picks the loud key exactly."""
+    case = attention_case(TINY, [Query(count=1, kv_valid=299)], 1)
+    (split, merge), q = case.launches, case.arrays["q"]
+    k_plane, v_plane, gate = split.buffers[3], split.buffers[4], merge.buffers[3]
+    k_plane[0, :300] = 0.01
+    k_plane[0, 140] = 65504.0
+    k_plane[0, 20] = -65504.0
+    q[:] = 0.125
+    gate[:] = 100.0
+    run(runner, case.launches)
+    expected = np.repeat(v_plane[0, 140].astype(np.float32), 2, axis=0).reshape(1, -1)
+    assert np.array_equal(case.arrays["out"], expected)

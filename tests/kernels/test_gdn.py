@@ -1,0 +1,130 @@
+"""The Gated DeltaNet kernels against float64, and row by row."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from cases_gdn import GdnShape, conv_case, gated_norm_case, gates_case, recurrent_case
+from cases_layers import EDGE_ROWS, check_case
+from harness import Runner, run
+from layer_args import Query, pass_struct, query_arrays
+
+SMALL = GdnShape(n_k_heads=2, n_v_heads=4, head_dim=64)
+SHAPES = [
+    GdnShape(n_k_heads=2, n_v_heads=2 * ratio, head_dim=dim, tiled=tiled)
+    for ratio in (1, 2, 3)
+    for dim in (64, 128)
+    for tiled in (False, True)
+]
+# The bundled model; 0.8B and 2B; 4B and 9B; 27B.
+DENSE = [
+    GdnShape(n_k_heads=k, n_v_heads=v, tiled=True)
+    for k, v in ((4, 8), (16, 16), (16, 32), (16, 48))
+]
+MIXED = (
+    Query(count=1, kv_valid=40, slot=2, bank=1),
+    Query(count=3, bank=1),
+    Query(count=2, kv_valid=7, slot=1),
+    Query(count=1, slot=3),
+)
+
+
+@pytest.mark.parametrize("shape", [*SHAPES, *DENSE], ids=str)
+def test_conv(runner: Runner, shape: GdnShape) -> None:
+    check_case(runner, conv_case(shape, MIXED))
+
+
+@pytest.mark.parametrize("rows", EDGE_ROWS)
+@pytest.mark.parametrize("kv_valid", [0, 9])
+def test_conv_rows(runner: Runner, rows: int, kv_valid: int) -> None:
+    check_case(runner, conv_case(SMALL, [Query(count=rows, kv_valid=kv_valid)]))
+
+
+@pytest.mark.parametrize("rows", EDGE_ROWS)
+def test_gates_rows(runner: Runner, rows: int) -> None:
+    check_case(runner, gates_case(rows, 8))
+
+
+@pytest.mark.parametrize("n_v_heads", [1, 16, 31, 32, 33, 48, 64])
+def test_gates_heads(runner: Runner, n_v_heads: int) -> None:
+    check_case(runner, gates_case(2, n_v_heads))
+
+
+@pytest.mark.parametrize("shape", [*SHAPES, *DENSE], ids=str)
+def test_recurrent(runner: Runner, shape: GdnShape) -> None:
+    check_case(runner, recurrent_case(shape, MIXED))
+
+
+@pytest.mark.parametrize("rows", EDGE_ROWS)
+def test_recurrent_rows(runner: Runner, rows: int) -> None:
+    check_case(runner, recurrent_case(SMALL, [Query(count=rows, kv_valid=5)]))
+
+
+@pytest.mark.parametrize("shape", [*SHAPES, *DENSE], ids=str)
+def test_gated_norm(runner: Runner, shape: GdnShape) -> None:
+    check_case(runner, gated_norm_case(shape, 3))
+
+
+@pytest.mark.parametrize("rows", EDGE_ROWS)
+def test_gated_norm_rows(runner: Runner, rows: int) -> None:
+    check_case(runner, gated_norm_case(SMALL, rows))
+
+
+@pytest.mark.parametrize("cut", [1, 2, 3, 4, 20])
+def test_recurrent_is_the_same_in_chunks(runner: Runner, cut: int) -> None:
+    """Rows of one query in two passes give the same bits as in one, in out and in state."""
+    whole = recurrent_case(SMALL, [Query(count=21, kv_valid=3, bank=1)]).launches[0]
+    out, banks, act, gates, _, _, args, _ = whole.buffers
+    start = banks.copy()
+    run(runner, [whole])
+    pieces, bank = start.copy(), 1
+    for first, last in ((0, cut), (cut, 21)):
+        query = Query(count=last - first, kv_valid=3 + first, bank=bank)
+        part = np.zeros_like(out[first:last])
+        buffers = [
+            part, pieces, act[first:last].copy(), gates[first:last].copy(), pieces.copy(),
+            query_arrays([query])[0], args, pass_struct([query]),
+        ]  # fmt: skip
+        run(runner, [replace(whole, buffers=buffers)])
+        assert np.array_equal(part, out[first:last])
+        bank = 1 - bank
+    assert bank == 1
+    assert np.array_equal(SMALL.state(pieces[0, 1]), SMALL.state(banks[0, 0]))
+
+
+@pytest.mark.parametrize("cut", [1, 2, 3, 5])
+def test_conv_is_the_same_in_chunks(runner: Runner, cut: int) -> None:
+    conv, keep = conv_case(SMALL, [Query(count=6)]).launches
+    act, qkv, weight, banks, _, _, args, _ = conv.buffers
+    pieces = banks.copy()
+    run(runner, [conv, keep])
+    bank = 0
+    for first, last in ((0, cut), (cut, 6)):
+        query = Query(count=last - first, kv_valid=first, bank=bank)
+        packed, row_query = query_arrays([query])
+        part, raw = np.zeros_like(act[first:last]), qkv[first:last].copy()
+        pass_ = pass_struct([query])
+        conv_buffers = [part, raw, weight, pieces, packed, row_query, args, pass_]
+        groups = (conv.groups[0], last - first)
+        run(runner, [replace(conv, buffers=conv_buffers, groups=groups)])
+        run(runner, [replace(keep, buffers=[pieces, raw, packed, args, pass_])])
+        assert np.array_equal(part, act[first:last])
+        bank = 1 - bank
+    assert np.array_equal(SMALL.conv_state(pieces[0, 0]), SMALL.conv_state(banks[0, 1]))
+
+
+def test_recurrent_is_independent_of_its_company(runner: Runner) -> None:
+    together = recurrent_case(SMALL, MIXED).launches[0]
+    out, banks, act, gates, old_banks, _, args, _ = together.buffers
+    run(runner, [together])
+    alone = Query(count=2, kv_valid=7, slot=1)
+    part, fresh = np.zeros_like(out[4:6]), old_banks.copy()
+    buffers = [
+        part, fresh, act[4:6].copy(), gates[4:6].copy(), old_banks,
+        query_arrays([alone])[0], args, pass_struct([alone]),
+    ]  # fmt: skip
+    run(runner, [replace(together, buffers=buffers, groups=(together.groups[0], 1))])
+    assert np.array_equal(part, out[4:6])
+    assert np.array_equal(SMALL.state(fresh[1, 1]), SMALL.state(banks[1, 1]))

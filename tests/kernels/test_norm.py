@@ -1,0 +1,54 @@
+"""rms_norm, gather_rows and swiglu against float64."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from cases_layers import EDGE_ROWS, check_case, gather_case, norm_case, swiglu_case
+from harness import Runner, run
+
+HIDDEN = (512, 1024, 2048, 2560, 4096, 5120)  # the bundled model, 0.8B, 2B, 4B, 9B, 27B
+INTERMEDIATE = (1536, 3584, 6144, 9216, 12288, 17408)
+
+
+@pytest.mark.parametrize("rows", EDGE_ROWS)
+def test_rms_norm_rows(runner: Runner, rows: int) -> None:
+    check_case(runner, norm_case(rows, 512))
+
+
+@pytest.mark.parametrize("dim", [4, 36, 124, *HIDDEN])
+def test_rms_norm_dims(runner: Runner, dim: int) -> None:
+    check_case(runner, norm_case(2, dim))
+
+
+def test_rms_norm_row_is_independent_of_its_company(runner: Runner) -> None:
+    whole = norm_case(33, 1024).launches[0]
+    run(runner, [whole])
+    out, x, *rest = whole.buffers
+    alone = np.zeros((1, 1024), np.float32)
+    launch = norm_case(1, 1024).launches[0]
+    launch.buffers[:4] = [alone, np.ascontiguousarray(x[17:18]), *rest[:2]]
+    run(runner, [launch])
+    assert np.array_equal(alone[0], out[17])
+
+
+def test_rms_norm_of_zeros_is_zero(runner: Runner) -> None:
+    launch = norm_case(1, 512).launches[0]
+    launch.buffers[1][:] = 0
+    run(runner, [launch])
+    assert not launch.buffers[0].any()
+
+
+@pytest.mark.parametrize("logit_rows", [(0,), (4, 0, 2), (1, 1), tuple(range(5))])
+def test_gather_rows(runner: Runner, logit_rows: tuple[int, ...]) -> None:
+    check_case(runner, gather_case(5, 512, logit_rows))
+
+
+@pytest.mark.parametrize("rows", EDGE_ROWS)
+def test_swiglu_rows(runner: Runner, rows: int) -> None:
+    check_case(runner, swiglu_case(rows, 384))
+
+
+@pytest.mark.parametrize("dim", [4, 132, *INTERMEDIATE])
+def test_swiglu_dims(runner: Runner, dim: int) -> None:
+    check_case(runner, swiglu_case(1, dim))
