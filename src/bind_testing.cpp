@@ -11,6 +11,7 @@
 #include "bind.hpp"
 #include "engine/engine.hpp"
 #include "gpu/commands.hpp"
+#include "model/linear_table.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -76,6 +77,27 @@ class KernelRunner {
   Commands commands_;
 };
 
+// The launch table's choice for a weight format as kernels spell it.
+nb::dict choose(const std::string& format, uint32_t n, uint32_t k, uint32_t rows, bool software) {
+  for (const Format known : {Format::kF32, Format::kF16, Format::kBF16, Format::kQ8_0}) {
+    if (info(known).kernel_name != format) continue;
+    const LinearLaunch& launch = choose_linear(known, n, k, rows, software);
+    nb::dict result;
+    result["kernel"] = std::string(launch.kernel);
+    result["rows_per_group"] = launch.rows_per_group;
+    result["outputs_per_group"] = launch.outputs_per_group;
+    result["threads"] = launch.threads;
+    result["threadgroup_bytes"] = launch.threadgroup_bytes;
+    for (const Constant& constant : launch.constants()) {
+      if (constant.index == kSimdgroupsConstant) {
+        result["simdgroups"] = std::get<uint32_t>(constant.value);
+      }
+    }
+    return result;
+  }
+  throw std::invalid_argument("no such format: " + format);
+}
+
 }  // namespace
 
 void init_testing(nb::module_& testing) {
@@ -86,6 +108,7 @@ void init_testing(nb::module_& testing) {
            "repeat"_a = 1)
       .def_prop_ro("gpu_seconds", &KernelRunner::gpu_seconds)
       .def_prop_ro("kernel_names", &KernelRunner::kernel_names);
+  testing.def("choose_linear", &choose, "format"_a, "n"_a, "k"_a, "rows"_a, "software"_a);
   testing.def("set_pass_rows", &Engine::set_pass_rows, nb::arg("engine"), nb::arg("rows"));
   testing.def("last_logits", &Engine::last_logits, nb::arg("engine"), nb::arg("sequence"));
 }
