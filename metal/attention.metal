@@ -1,9 +1,10 @@
 // Gated attention over the sparse KV planes, between its linears.
 //
-//   attention_prepare  q = rope(norm(q)) * scale;  k, v planes at the row's position =
-//   half(rope(norm(k))), half(v) attention_split    for one split of the context: max and sum of
-//   exp(q k - max), and sum of exp(q k - max) v attention_merge    out = softmax(q k) v *
-//   sigmoid(gate), from the splits in order
+//   attention_prepare  q = rope(norm(q)) * scale;
+//                      planes at the row's position = half(rope(norm(k))), half(v)
+//   attention_split    for one split of the context: max of q k, sum of exp(q k - max),
+//                      sum of exp(q k - max) v
+//   attention_merge    out = softmax(q k) v * sigmoid(gate), from the splits in order
 //
 // A plane element is ((slot * slot_tokens + position) * Hkv + kv_head) * D + d. A row sees the
 // positions up to its own. Blocks are absolute: block b holds keys 128 b .. 128 b + 127 of the
@@ -21,8 +22,7 @@ constant constexpr uint kBlock = 128;  // keys
 constant constexpr uint kLaneKeys = kBlock / 32;
 constant constexpr uint kMaxHeads = 8;  // that share a K/V head
 constant constexpr uint kLaneDims = 8;  // of the values, for head_dim 256
-constant constexpr float kMasked =
-    -1e30f;  // below any score, and finite: exp(kMasked - x) is 0, never NaN
+constant constexpr float kMasked = -1e30f;  // below any score, and finite: exp(kMasked - x) is 0
 constant constexpr float kHalfMax = 65504.0f;
 
 inline uint row_position(uint row, device const QueryArgs& query) {
