@@ -117,9 +117,9 @@ MSL_INLINE T reduced(T value, uint line) {
   template <class T>                                \
   MSL_INLINE T quad_##name(T value, MSL_LINE) {     \
     using Op = detail::Operation;                   \
-    const uint lane = detail::lane_index();         \
-    value = Op::apply(value, detail::from_lane(value, lane ^ 2, line)); \
-    return Op::apply(value, detail::from_lane(value, lane ^ 1, line));  \
+    const uint first = detail::lane_index() & ~3u;  \
+    const T* quad = detail::exchange(value, msl::make_site(line, msl::kShuffle), nullptr) + first; \
+    return Op::apply(Op::apply(quad[0], quad[2]), Op::apply(quad[1], quad[3]));                    \
   }
 MSL_REDUCTION(sum, Sum)
 MSL_REDUCTION(product, Product)
