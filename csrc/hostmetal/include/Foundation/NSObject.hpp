@@ -50,7 +50,7 @@ class Referencing : public _Base {
   [[nodiscard]] UInteger retainCount() const { return mtlqwen::hostmetal::retain_count(this); }
 
  protected:
-  Referencing() = default;
+  using _Base::_Base;
 };
 
 template <class _Class, class _Base = class Object>

@@ -1,6 +1,13 @@
 // Memory: buffers, placement heaps, and the sets that say what is resident.
 #pragma once
+#include <memory>
+
 #include "MTLTypes.hpp"
+
+namespace mtlqwen::hostmetal {
+struct Memory;
+struct MemoryOf;
+}  // namespace mtlqwen::hostmetal
 
 namespace MTL {
 
@@ -11,7 +18,13 @@ class Allocation : public NS::Referencing<Allocation> {
   [[nodiscard]] NS::UInteger allocatedSize() const;
 
  protected:
-  Allocation() = default;
+  Allocation() = default;  // of a pipeline, which has no memory of its own
+  explicit Allocation(std::shared_ptr<mtlqwen::hostmetal::Memory> memory);
+  ~Allocation() override;
+
+ private:
+  friend struct mtlqwen::hostmetal::MemoryOf;
+  std::shared_ptr<mtlqwen::hostmetal::Memory> memory_;
 };
 
 class Resource : public NS::Referencing<Resource, Allocation> {
@@ -21,7 +34,7 @@ class Resource : public NS::Referencing<Resource, Allocation> {
   [[nodiscard]] StorageMode storageMode() const;
 
  protected:
-  Resource() = default;
+  using Referencing::Referencing;
 };
 
 class Buffer : public NS::Referencing<Buffer, Resource> {
@@ -31,7 +44,7 @@ class Buffer : public NS::Referencing<Buffer, Resource> {
   [[nodiscard]] NS::UInteger length() const;
 
  protected:
-  Buffer() = default;
+  using Referencing::Referencing;
 };
 
 class HeapDescriptor : public NS::Copying<HeapDescriptor> {
@@ -67,7 +80,7 @@ class Heap : public NS::Referencing<Heap, Allocation> {
   [[nodiscard]] NS::UInteger size() const;
 
  protected:
-  Heap() = default;
+  using Referencing::Referencing;
 };
 
 class ResidencySetDescriptor : public NS::Copying<ResidencySetDescriptor> {

@@ -1,0 +1,146 @@
+#include "hostmetal/cpu.hpp"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+#include "base/error.hpp"
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace mtlqwen::hostmetal {
+namespace {
+
+std::string first_line(const std::string& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+// The path of this process in the unified hierarchy, or in that of one v1 controller.
+std::string cgroup_path(const std::string& controller) {
+  std::ifstream file("/proc/self/cgroup");
+  for (std::string line; std::getline(file, line);) {
+    const size_t first = line.find(':');
+    const size_t second = line.find(':', first + 1);
+    if (second == std::string::npos) continue;
+    const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
+    const bool found = controller.empty()
+                           ? controllers == ",,"
+                           : controllers.find("," + controller + ",") != std::string::npos;
+    if (found) return line.substr(second + 1);
+  }
+  return {};
+}
+
+// The smallest quota on the way from this process's group up to the root; 0 without one.
+template <class ReadQuota>
+unsigned smallest_quota(std::string path, const ReadQuota& read_quota) {
+  unsigned smallest = 0;
+  while (true) {
+    const unsigned cores = read_quota(path == "/" ? std::string() : path);
+    if (cores != 0 && (smallest == 0 || cores < smallest)) smallest = cores;
+    const size_t slash = path.rfind('/');
+    if (path.empty() || path == "/" || slash == std::string::npos) return smallest;
+    path.resize(slash);
+  }
+}
+
+unsigned cgroup_cores() {
+  const unsigned unified = smallest_quota(cgroup_path(""), [](const std::string& path) {
+    return quota_cores(first_line("/sys/fs/cgroup" + path + "/cpu.max"));
+  });
+  if (unified != 0) return unified;
+  return smallest_quota(cgroup_path("cpu"), [](const std::string& path) {
+    const std::string folder = "/sys/fs/cgroup/cpu" + path;
+    return quota_cores(first_line(folder + "/cpu.cfs_quota_us") + " " +
+                       first_line(folder + "/cpu.cfs_period_us"));
+  });
+}
+
+}  // namespace
+
+CpuLevels cpu_levels() {
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  return {.avx2 = __builtin_cpu_supports("x86-64-v3") != 0,
+          .avx512 = __builtin_cpu_supports("x86-64-v4") != 0};
+#elif defined(__aarch64__)
+  return {.neon = true};
+#else
+  return {};
+#endif
+}
+
+std::string choose_isa(const std::string& wanted, const CpuLevels& levels) {
+  if (!levels.avx2 && !levels.avx512 && !levels.neon) {
+    throw DeviceError(
+        "[hostmetal] cpu: no supported instruction set (want x86-64 with AVX2, FMA and F16C, or "
+        "aarch64); run on a newer machine");
+  }
+  if (wanted.empty()) return levels.avx512 ? "avx512" : levels.avx2 ? "avx2" : "neon";
+  if (wanted != "avx2" && wanted != "avx512") {
+    throw DeviceError(concat("[hostmetal] MTLQWEN_HOST_ISA: unknown value (got '", wanted,
+                             "', want avx2 or avx512); correct or unset it"));
+  }
+  if (!(wanted == "avx2" ? levels.avx2 : levels.avx512)) {
+    throw DeviceError(concat("[hostmetal] MTLQWEN_HOST_ISA: this CPU lacks it (got ", wanted,
+                             ", want ", levels.avx2 ? "avx2" : "none", "); correct or unset it"));
+  }
+  return wanted;
+}
+
+unsigned quota_cores(const std::string& cpu_max) {
+  std::istringstream words(cpu_max);
+  long long quota = 0;
+  long long period = 0;
+  if (!(words >> quota >> period) || quota <= 0 || period <= 0) return 0;
+  return static_cast<unsigned>(std::min((quota + period - 1) / period, 1'000'000LL));
+}
+
+unsigned usable_cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  // Fails on machines with more cores than the set holds.
+  const bool known = sched_getaffinity(0, sizeof set, &set) == 0;
+  unsigned cores =
+      known ? static_cast<unsigned>(CPU_COUNT(&set)) : std::thread::hardware_concurrency();
+  const unsigned quota = cgroup_cores();
+  if (quota != 0) cores = std::min(cores, quota);
+  return std::max(cores, 1U);
+}
+
+uint64_t physical_memory() {
+  return static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) *
+         static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+}
+
+std::string cpu_name() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    const size_t colon = line.find(": ");
+    if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
+  }
+  return "CPU";
+}
+
+void flush_denormals() {
+#if defined(__x86_64__)
+  constexpr unsigned kFlushToZero = 1U << 15;
+  constexpr unsigned kDenormalsAreZero = 1U << 6;
+  _mm_setcsr(_mm_getcsr() | kFlushToZero | kDenormalsAreZero);
+#elif defined(__aarch64__)
+  constexpr uint64_t kFlushToZero = uint64_t{1} << 24;
+  uint64_t control = 0;
+  asm volatile("mrs %0, fpcr" : "=r"(control));
+  asm volatile("msr fpcr, %0" : : "r"(control | kFlushToZero));
+#endif
+}
+
+}  // namespace mtlqwen::hostmetal

@@ -1,0 +1,43 @@
+// What the CPU and the process have: instruction sets, cores, memory.
+#pragma once
+#include <cstdint>
+#include <string>
+
+namespace mtlqwen::hostmetal {
+
+// The instruction sets that kernel libraries are built for, as one machine has them.
+struct CpuLevels {
+  bool avx2 = false;    // x86-64-v3
+  bool avx512 = false;  // x86-64-v4
+  bool neon = false;    // every aarch64
+};
+
+[[nodiscard]] CpuLevels cpu_levels();
+
+// Which library to load, "avx2", "avx512" or "neon": `wanted`, or the best one where that is empty. Throws DeviceError
+// where the CPU has no library or not the wanted one, or `wanted` is none of the names.
+[[nodiscard]] std::string choose_isa(const std::string& wanted, const CpuLevels& levels);
+
+// Cores that this process may use: its affinity mask, and what its control groups grant it.
+[[nodiscard]] unsigned usable_cores();
+// Cores of a cgroup v2 `cpu.max` ("200000 100000" is 2), rounded up; 0 where it sets no limit.
+[[nodiscard]] unsigned quota_cores(const std::string& cpu_max);
+
+// Bytes of physical memory.
+[[nodiscard]] uint64_t physical_memory();
+
+[[nodiscard]] std::string cpu_name();
+
+// Makes float denormals zero on the calling thread, inputs and results, as Apple GPUs do.
+void flush_denormals();
+
+// A hint to the core that this thread spins.
+inline void spin_pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+}  // namespace mtlqwen::hostmetal

@@ -1,0 +1,35 @@
+// Shared events.
+#pragma once
+#include <Metal/MTLEvent.hpp>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+
+#include "hostmetal/fork_safe.hpp"
+
+namespace mtlqwen::hostmetal {
+
+// Thread safe.
+class HostEvent final : public MTL::SharedEvent {
+ public:
+  [[nodiscard]] uint64_t value() const;
+  void signal(uint64_t value);
+  [[nodiscard]] bool wait(uint64_t value, uint64_t milliseconds) const;
+
+  NS::SharedPtr<NS::String> label;
+
+ private:
+  struct State {
+    std::mutex mutex;
+    std::condition_variable changed;
+    uint64_t value = 0;
+  };
+  ForkSafe<State> state_;
+};
+
+// Every event of this device is a shared one. Null for null.
+[[nodiscard]] inline HostEvent* host(const MTL::Event* event) {
+  return static_cast<HostEvent*>(const_cast<MTL::Event*>(event));
+}
+
+}  // namespace mtlqwen::hostmetal

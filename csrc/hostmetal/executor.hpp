@@ -1,0 +1,61 @@
+// What runs kernels: the one seam below the Metal objects. They know the rules of Metal; an executor knows one machine.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "hostmetal/msl/abi.h"
+
+namespace mtlqwen::hostmetal {
+
+enum class WorkKind : uint8_t { kLaunch, kCopy, kFill };
+
+// One dispatch, copy or fill. Ranges are checked by the caller, and never overlap within a copy.
+struct Work {
+  WorkKind kind = WorkKind::kLaunch;
+  const MslLibrary* library = nullptr;  // of a launch
+  MslDispatch dispatch{};
+  const void* source = nullptr;  // of a copy
+  void* destination = nullptr;   // of a copy or fill
+  uint64_t bytes = 0;
+  uint8_t value = 0;  // of a fill
+};
+
+struct RunResult {
+  int status = MSL_OK;  // MSL_OK, MSL_ABORTED, MSL_FAILED
+  std::string error;    // of MSL_FAILED: the library's sentence
+  size_t index = 0;     // of the work that failed
+};
+
+// Thread safe but for the mapping of one range by two threads.
+class Executor {
+ public:
+  virtual ~Executor() = default;
+
+  // Whole pages of zeros. Null where the machine has no more.
+  [[nodiscard]] virtual void* allocate(uint64_t bytes) = 0;
+  virtual void free(void* address, uint64_t bytes) = 0;
+
+  // Addresses without memory, for tiles of heaps to be mapped at. Null where refused. Freed by free().
+  [[nodiscard]] virtual void* reserve(uint64_t bytes) = 0;
+  [[nodiscard]] virtual int create_heap(uint64_t bytes) = 0;  // negative where refused
+  virtual void destroy_heap(int heap) = 0;
+  // Put part of a heap, or nothing again, at a reserved address. False where the machine refused.
+  [[nodiscard]] virtual bool map(void* address, uint64_t bytes, int heap, uint64_t offset) = 0;
+  [[nodiscard]] virtual bool unmap(void* address, uint64_t bytes) = 0;
+  // Mapped ranges, and gaps between them, that all reservations of the process may have together.
+  [[nodiscard]] virtual uint64_t max_regions() const = 0;
+
+  // The kernels of `<stem>.metallib`; null with a sentence where there are none for this machine. Stays loaded.
+  [[nodiscard]] virtual const MslLibrary* open_library(const std::string& path,
+                                                       std::string& error) = 0;
+  // Runs all of a group, in no order, and returns when it is done. Stops early once *abort is not zero.
+  [[nodiscard]] virtual RunResult run(std::span<const Work> group,
+                                      const volatile uint32_t* abort) = 0;
+  [[nodiscard]] virtual std::string name() const = 0;
+};
+
+[[nodiscard]] std::unique_ptr<Executor> make_cpu_executor();
+
+}  // namespace mtlqwen::hostmetal

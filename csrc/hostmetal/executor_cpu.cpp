@@ -1,0 +1,192 @@
+#include "hostmetal/executor_cpu.hpp"
+
+#include <dlfcn.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "base/error.hpp"
+#include "base/math.hpp"
+#include "hostmetal/cpu.hpp"
+#include "hostmetal/environment.hpp"
+
+namespace mtlqwen::hostmetal {
+namespace {
+
+// The kernel's default of vm.max_map_count, and what the process keeps for threads, files and libraries.
+constexpr uint64_t kDefaultMaxMappings = 65'530;
+constexpr uint64_t kOtherMappings = 8'192;
+
+uint64_t read_max_regions() {
+  uint64_t limit = kDefaultMaxMappings;
+  std::ifstream("/proc/sys/vm/max_map_count") >> limit;
+  return limit - std::min(limit / 2, kOtherMappings);
+}
+
+void* or_null(void* mapping) { return mapping == MAP_FAILED ? nullptr : mapping; }
+
+}  // namespace
+
+std::unique_ptr<Executor> make_cpu_executor() {
+  return std::make_unique<CpuExecutor>(ThreadPool::shared());
+}
+
+CpuExecutor::CpuExecutor(ThreadPool& pool) : pool_(pool), max_regions_(read_max_regions()) {}
+
+std::string CpuExecutor::name() const {
+  return concat("hostmetal (", cpu_name(), ", ", pool_.n_threads(), " threads)");
+}
+
+void* CpuExecutor::allocate(uint64_t bytes) {
+  return or_null(
+      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+}
+
+void CpuExecutor::free(void* address, uint64_t bytes) { munmap(address, bytes); }
+
+void* CpuExecutor::reserve(uint64_t bytes) {
+  return or_null(
+      mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+}
+
+int CpuExecutor::create_heap(uint64_t bytes) {
+  const int heap = memfd_create("mtlqwen-heap", MFD_CLOEXEC);
+  if (heap >= 0 && ftruncate(heap, static_cast<off_t>(bytes)) != 0) {
+    close(heap);
+    return -1;
+  }
+  return heap;
+}
+
+void CpuExecutor::destroy_heap(int heap) { close(heap); }
+
+bool CpuExecutor::map(void* address, uint64_t bytes, int heap, uint64_t offset) {
+  void* mapped = mmap(address, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, heap,
+                      static_cast<off_t>(offset));
+  // A forked child must not write into its parent's heap.
+  return mapped != MAP_FAILED && madvise(address, bytes, MADV_DONTFORK) == 0;
+}
+
+bool CpuExecutor::unmap(void* address, uint64_t bytes) {
+  return mmap(address, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
+              -1, 0) != MAP_FAILED;
+}
+
+std::string check_library(const MslLibrary* library, const std::string& isa) {
+  if (library->abi_version != MSL_ABI_VERSION) {
+    return concat("built for another version of this program (got ABI ", library->abi_version,
+                  ", want ", MSL_ABI_VERSION, ")");
+  }
+  if (library->isa != isa) {
+    return concat("built for another CPU (got ", library->isa, ", want ", isa, ")");
+  }
+  return {};
+}
+
+const MslLibrary* CpuExecutor::open_library(const std::string& path, std::string& error) {
+  const std::string isa = choose_isa(read_environment().isa, cpu_levels());
+  std::filesystem::path file = std::filesystem::absolute(path);
+  file.replace_extension("." + isa + ".so");
+  const auto fail = [&](const std::string& what) -> const MslLibrary* {
+    error = concat("[hostmetal] ", file.string(), ": ", what);
+    return nullptr;
+  };
+  std::error_code ignored;
+  if (!std::filesystem::exists(file, ignored)) return fail("no such kernel library");
+  void* handle = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (!handle) return fail(dlerror());
+  using Entry = const MslLibrary* (*)();
+  const auto entry = reinterpret_cast<Entry>(dlsym(handle, "msl_library"));
+  if (!entry) return fail("not a kernel library (no symbol msl_library)");
+  const MslLibrary* library = entry();
+  const std::string problem = check_library(library, isa);
+  return problem.empty() ? library : fail(problem);
+}
+
+namespace {
+
+constexpr uint64_t kCopyUnit = uint64_t{256} << 10;  // bytes of a copy or fill that one thread takes
+
+uint64_t units_of(const Work& work) {
+  if (work.kind != WorkKind::kLaunch) return ceil_div(work.bytes, kCopyUnit);
+  const uint32_t* groups = work.dispatch.groups;
+  return uint64_t{groups[0]} * groups[1] * groups[2];
+}
+
+// A group as one row of units: those of its first work, then those of the second, and so on.
+class GroupRun {
+ public:
+  GroupRun(std::span<const Work> group, const volatile uint32_t* abort)
+      : group_(group), abort_(abort) {
+    starts_.reserve(group.size());
+    for (const Work& work : group) {
+      starts_.push_back(units_);
+      units_ += units_of(work);
+    }
+  }
+
+  [[nodiscard]] uint64_t units() const { return units_; }
+  [[nodiscard]] RunResult take_result() { return std::move(result_); }
+
+  void operator()(uint64_t first, uint64_t count) {
+    const auto after = std::upper_bound(starts_.begin(), starts_.end(), first);
+    auto index = static_cast<size_t>(after - starts_.begin()) - 1;
+    while (count != 0) {
+      const uint64_t end = index + 1 < starts_.size() ? starts_[index + 1] : units_;
+      const uint64_t part = std::min(count, end - first);
+      if (part != 0) run_part(index, first - starts_[index], part);
+      first += part;
+      count -= part;
+      ++index;
+    }
+  }
+
+ private:
+  void run_part(size_t index, uint64_t first, uint64_t count) {
+    if (stopped_.load(std::memory_order_relaxed)) return;
+    if (__atomic_load_n(abort_, __ATOMIC_RELAXED) != 0) return stop(MSL_ABORTED, index, "");
+    const Work& work = group_[index];
+    if (work.kind != WorkKind::kLaunch) return move_bytes(work, first, count);
+    char error[256] = "";
+    const int status = work.library->run(&work.dispatch, first, count, error, sizeof error);
+    if (status != MSL_OK) stop(status, index, error);
+  }
+
+  static void move_bytes(const Work& work, uint64_t first, uint64_t count) {
+    const uint64_t offset = first * kCopyUnit;
+    const uint64_t bytes = std::min(count * kCopyUnit, work.bytes - offset);
+    char* destination = static_cast<char*>(work.destination) + offset;
+    if (work.kind == WorkKind::kFill) {
+      std::memset(destination, work.value, bytes);
+    } else {
+      std::memcpy(destination, static_cast<const char*>(work.source) + offset, bytes);
+    }
+  }
+
+  // The first to stop says why.
+  void stop(int status, size_t index, const char* error) {
+    if (stopped_.exchange(true)) return;
+    result_ = {.status = status, .error = error, .index = index};
+  }
+
+  std::span<const Work> group_;
+  const volatile uint32_t* abort_;
+  std::vector<uint64_t> starts_;
+  uint64_t units_ = 0;
+  std::atomic<bool> stopped_{false};
+  RunResult result_;
+};
+
+}  // namespace
+
+RunResult CpuExecutor::run(std::span<const Work> group, const volatile uint32_t* abort) {
+  GroupRun run(group, abort);
+  pool_.run(run.units(), run);
+  return run.take_result();
+}
+
+}  // namespace mtlqwen::hostmetal

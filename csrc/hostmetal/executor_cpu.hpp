@@ -1,0 +1,32 @@
+// The executor of this machine's CPU cores: anonymous memory, memfd heaps, kernels from shared objects.
+#pragma once
+#include "hostmetal/executor.hpp"
+#include "hostmetal/thread_pool.hpp"
+
+namespace mtlqwen::hostmetal {
+
+class CpuExecutor final : public Executor {
+ public:
+  explicit CpuExecutor(ThreadPool& pool);
+
+  void* allocate(uint64_t bytes) override;
+  void free(void* address, uint64_t bytes) override;
+  void* reserve(uint64_t bytes) override;
+  int create_heap(uint64_t bytes) override;
+  void destroy_heap(int heap) override;
+  bool map(void* address, uint64_t bytes, int heap, uint64_t offset) override;
+  bool unmap(void* address, uint64_t bytes) override;
+  [[nodiscard]] uint64_t max_regions() const override { return max_regions_; }
+  const MslLibrary* open_library(const std::string& path, std::string& error) override;
+  RunResult run(std::span<const Work> group, const volatile uint32_t* abort) override;
+  [[nodiscard]] std::string name() const override;
+
+ private:
+  ThreadPool& pool_;
+  const uint64_t max_regions_;
+};
+
+// A sentence where a library's table is not one that this program can use, else "".
+[[nodiscard]] std::string check_library(const MslLibrary* library, const std::string& isa);
+
+}  // namespace mtlqwen::hostmetal

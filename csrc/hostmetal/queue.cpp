@@ -1,0 +1,266 @@
+#include "hostmetal/queue.hpp"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "base/error.hpp"
+#include "hostmetal/cpu.hpp"
+#include "hostmetal/error.hpp"
+
+namespace mtlqwen::hostmetal {
+namespace {
+
+constexpr NS::UInteger kMaxSets = 32;  // residency sets of a queue, Metal's limit
+constexpr uint64_t kWaitSliceMs = 20;  // between looks whether the queue is going
+
+double now_s() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+class HostFeedback final : public MTL4::CommitFeedback {
+ public:
+  NS::SharedPtr<NS::Error> error;
+  double start_s = 0.0;
+  double end_s = 0.0;
+};
+
+void tell(const FeedbackHandlers& handlers, const Failure& failure, double start_s, double end_s) {
+  const auto feedback = NS::TransferPtr(new HostFeedback);
+  if (failure) feedback->error = NS::TransferPtr(make_error(failure));
+  feedback->start_s = start_s;
+  feedback->end_s = end_s;
+  for (const auto& handler : handlers) handler(feedback.get());
+}
+
+}  // namespace
+
+void QueueWorker::start(HostDevice& device) {
+  device_ = &device;
+  thread_ = std::thread([this] { work(); });
+}
+
+void QueueWorker::stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_one();
+  thread_.join();
+}
+
+void QueueWorker::push(QueueItem item) {
+  {
+    const std::lock_guard lock(mutex_);
+    items_.push_back(std::move(item));
+  }
+  changed_.notify_one();
+}
+
+void QueueWorker::work() {
+  pthread_setname_np(pthread_self(), "mtlqwen-queue");
+  flush_denormals();
+  QueueItem item;
+  while (next(item)) {
+    NS::AutoreleasePool* pool = NS::AutoreleasePool::alloc()->init();
+    if (!std::holds_alternative<SignalItem>(item)) deliver();
+    std::visit([this](auto& one) { carry_out(one); }, item);
+    item = QueueItem();
+    pool->release();
+  }
+}
+
+bool QueueWorker::next(QueueItem& item) {
+  std::unique_lock lock(mutex_);
+  if (items_.empty()) {
+    lock.unlock();
+    deliver();
+    lock.lock();
+  }
+  changed_.wait(lock, [this] { return stopping_ || !items_.empty(); });
+  if (items_.empty()) return false;
+  item = std::move(items_.front());
+  items_.pop_front();
+  return true;
+}
+
+void QueueWorker::carry_out(CommitItem& item) {
+  Feedback feedback;
+  feedback.handlers = std::move(item.handlers);
+  feedback.failure = std::exchange(mapping_failure_, {});
+  feedback.start_s = now_s();
+  for (const std::unique_ptr<Recording>& recording : item.recordings) {
+    if (!feedback.failure) {
+      feedback.failure = CommandRunner(*device_, item.resident, visible_).run(*recording);
+    }
+    if (recording->allocator) --recording->allocator->in_flight;
+  }
+  feedback.end_s = now_s();
+  if (!feedback.handlers.empty()) feedback_.push_back(std::move(feedback));
+}
+
+void QueueWorker::carry_out(SignalItem& item) { item.event->signal(item.value); }
+
+void QueueWorker::carry_out(WaitItem& item) {
+  while (!item.event->wait(item.value, kWaitSliceMs) && !stopping_) {
+  }
+}
+
+void QueueWorker::carry_out(MappingUpdate& item) {
+  Failure failure = apply_mappings(*device_, item);
+  if (failure && !mapping_failure_) mapping_failure_ = std::move(failure);
+}
+
+void QueueWorker::deliver() {
+  for (const Feedback& one : feedback_) {
+    NS::AutoreleasePool* pool = NS::AutoreleasePool::alloc()->init();
+    tell(one.handlers, one.failure, one.start_s, one.end_s);
+    pool->release();
+  }
+  feedback_.clear();
+}
+
+HostQueue::HostQueue(HostDevice& device) : device_(NS::RetainPtr(&device)) {
+  worker_->start(device);
+}
+
+HostQueue::~HostQueue() {
+  if (is_of_this_process()) worker_->stop();
+}
+
+void HostQueue::commit(const MTL4::CommandBuffer* const buffers[], uint64_t count,
+                       FeedbackHandlers handlers) {
+  CommitItem item;
+  item.handlers = std::move(handlers);
+  {
+    const std::lock_guard lock(sets_mutex_);
+    for (const auto& set : sets_) item.resident.add(set->published());
+  }
+  for (uint64_t i = 0; i < count; ++i) {
+    std::unique_ptr<Recording> recording = buffers[i] ? host(buffers[i])->take() : nullptr;
+    if (!recording) {
+      recording = std::make_unique<Recording>();
+      recording->refuse("[hostmetal] command buffer: committed without commands, or twice");
+    }
+    for (const auto& set : recording->residency_sets) item.resident.add(set->published());
+    if (recording->allocator) ++recording->allocator->in_flight;
+    item.recordings.push_back(std::move(recording));
+  }
+  push(std::move(item));
+}
+
+// In a forked child there is no thread to carry anything out: work fails at once, and events are signalled so that nobody
+// waits for ever.
+void HostQueue::push(QueueItem item) {
+  if (is_of_this_process()) return worker_->push(std::move(item));
+  if (const auto* signal = std::get_if<SignalItem>(&item)) signal->event->signal(signal->value);
+  const auto* commit = std::get_if<CommitItem>(&item);
+  if (!commit) return;
+  const Failure failure{
+      .code = MTL4::CommandQueueErrorNotPermitted,
+      .text = "[hostmetal] command queue: this process was forked after its device was made; make "
+              "an engine in the process that uses it"};
+  const double now = now_s();
+  tell(commit->handlers, failure, now, now);
+}
+
+void HostQueue::attach(const MTL::ResidencySet* set, bool add) {
+  if (!set) return;
+  HostResidencySet* member = host(const_cast<MTL::ResidencySet*>(set));
+  const std::lock_guard lock(sets_mutex_);
+  const auto found = std::find_if(sets_.begin(), sets_.end(),
+                                  [&](const auto& other) { return other.get() == member; });
+  if (add && found == sets_.end() && sets_.size() < kMaxSets) {
+    sets_.push_back(NS::RetainPtr(member));
+  } else if (!add && found != sets_.end()) {
+    sets_.erase(found);
+  }
+}
+
+namespace {
+
+HostQueue* host(MTL4::CommandQueue* queue) { return static_cast<HostQueue*>(queue); }
+
+}  // namespace
+
+struct CommitOptionsReader {
+  static const FeedbackHandlers& handlers(const MTL4::CommitOptions& options) {
+    return options.handlers_;
+  }
+};
+
+}  // namespace mtlqwen::hostmetal
+
+namespace MTL {
+
+MTL4::CommandQueue* Device::newMTL4CommandQueue() {
+  using namespace mtlqwen::hostmetal;
+  return this ? new HostQueue(*host(this)) : nullptr;
+}
+
+}  // namespace MTL
+
+namespace MTL4 {
+
+using namespace mtlqwen::hostmetal;
+
+void CommandQueue::addResidencySet(const MTL::ResidencySet* residencySet) {
+  if (this) host(this)->attach(residencySet, true);
+}
+
+void CommandQueue::removeResidencySet(const MTL::ResidencySet* residencySet) {
+  if (this) host(this)->attach(residencySet, false);
+}
+
+void CommandQueue::commit(const CommandBuffer* const commandBuffers[], NS::UInteger count) {
+  commit(commandBuffers, count, nullptr);
+}
+
+void CommandQueue::commit(const CommandBuffer* const commandBuffers[], NS::UInteger count,
+                          const CommitOptions* options) {
+  if (!this) return;
+  host(this)->commit(commandBuffers, count,
+                     options ? CommitOptionsReader::handlers(*options) : FeedbackHandlers());
+}
+
+void CommandQueue::signalEvent(const MTL::Event* event, uint64_t value) {
+  if (!this || !event) return;
+  host(this)->push(SignalItem{.event = NS::RetainPtr(host(event)), .value = value});
+}
+
+void CommandQueue::wait(const MTL::Event* event, uint64_t value) {
+  if (!this || !event) return;
+  host(this)->push(WaitItem{.event = NS::RetainPtr(host(event)), .value = value});
+}
+
+void CommandQueue::updateBufferMappings(const MTL::Buffer* buffer, const MTL::Heap* heap,
+                                        const UpdateSparseBufferMappingOperation* operations,
+                                        NS::UInteger count) {
+  if (!this || count == 0) return;
+  host(this)->push(MappingUpdate{.buffer = MemoryOf::get(buffer),
+                                 .heap = MemoryOf::get(heap),
+                                 .operations = {operations, operations + count}});
+}
+
+CommitOptions* CommitOptions::alloc() { return new CommitOptions; }
+CommitOptions* CommitOptions::init() { return this; }
+
+void CommitOptions::addFeedbackHandler(const CommitFeedbackHandlerFunction& function) {
+  if (this && function) handlers_.push_back(function);
+}
+
+NS::Error* CommitFeedback::error() const {
+  return this ? static_cast<const HostFeedback*>(this)->error.get() : nullptr;
+}
+
+CFTimeInterval CommitFeedback::GPUStartTime() const {
+  return this ? static_cast<const HostFeedback*>(this)->start_s : 0.0;
+}
+
+CFTimeInterval CommitFeedback::GPUEndTime() const {
+  return this ? static_cast<const HostFeedback*>(this)->end_s : 0.0;
+}
+
+}  // namespace MTL4

@@ -1,0 +1,91 @@
+#include "hostmetal/residency.hpp"
+
+#include <algorithm>
+
+#include "hostmetal/error.hpp"
+#include "hostmetal/memory.hpp"
+
+namespace mtlqwen::hostmetal {
+
+bool ResidentIds::contains(uint64_t id) const {
+  return std::any_of(sets_.begin(), sets_.end(), [id](const Ids& ids) {
+    return std::binary_search(ids->begin(), ids->end(), id);
+  });
+}
+
+void HostResidencySet::change(const MTL::Allocation* allocation, bool add) {
+  const std::shared_ptr<Memory> memory = MemoryOf::get(allocation);
+  if (!memory) return;
+  const std::lock_guard lock(mutex_);
+  if (add) {
+    members_.insert(memory->id);
+  } else {
+    members_.erase(memory->id);
+  }
+}
+
+bool HostResidencySet::has(const MTL::Allocation* allocation) const {
+  const std::shared_ptr<Memory> memory = MemoryOf::get(allocation);
+  const std::lock_guard lock(mutex_);
+  return memory && members_.contains(memory->id);
+}
+
+size_t HostResidencySet::n_members() const {
+  const std::lock_guard lock(mutex_);
+  return members_.size();
+}
+
+void HostResidencySet::publish() {
+  const std::lock_guard lock(mutex_);
+  published_ = std::make_shared<const std::vector<uint64_t>>(members_.begin(), members_.end());
+}
+
+ResidentIds::Ids HostResidencySet::published() const {
+  const std::lock_guard lock(mutex_);
+  return published_;
+}
+
+}  // namespace mtlqwen::hostmetal
+
+namespace MTL {
+
+using mtlqwen::hostmetal::host;
+
+void ResidencySet::addAllocation(const Allocation* allocation) {
+  if (this) host(this)->change(allocation, true);
+}
+
+void ResidencySet::removeAllocation(const Allocation* allocation) {
+  if (this) host(this)->change(allocation, false);
+}
+
+bool ResidencySet::containsAllocation(const Allocation* anAllocation) {
+  return this && host(this)->has(anAllocation);
+}
+
+NS::UInteger ResidencySet::allocationCount() const { return this ? host(this)->n_members() : 0; }
+
+void ResidencySet::commit() {
+  if (this) host(this)->publish();
+}
+
+// All memory of this machine is within reach of its cores.
+void ResidencySet::requestResidency() {}
+void ResidencySet::endResidency() {}
+
+ResidencySetDescriptor* ResidencySetDescriptor::alloc() { return new ResidencySetDescriptor; }
+ResidencySetDescriptor* ResidencySetDescriptor::init() { return this; }
+NS::String* ResidencySetDescriptor::label() const { return this ? label_.get() : nullptr; }
+NS::UInteger ResidencySetDescriptor::initialCapacity() const {
+  return this ? initial_capacity_ : 0;
+}
+
+void ResidencySetDescriptor::setLabel(const NS::String* label) {
+  if (this) label_ = mtlqwen::hostmetal::keep(label);
+}
+
+void ResidencySetDescriptor::setInitialCapacity(NS::UInteger initialCapacity) {
+  if (this) initial_capacity_ = initialCapacity;
+}
+
+}  // namespace MTL

@@ -1,0 +1,45 @@
+// Who is resident.
+#pragma once
+#include <Metal/MTLResource.hpp>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <vector>
+
+namespace mtlqwen::hostmetal {
+
+// The members of some sets, as they were when a command buffer was committed.
+class ResidentIds {
+ public:
+  using Ids = std::shared_ptr<const std::vector<uint64_t>>;  // sorted; shared by a set and the commits that saw it
+  void add(Ids ids) { sets_.push_back(std::move(ids)); }
+  [[nodiscard]] bool contains(uint64_t id) const;
+
+ private:
+  std::vector<Ids> sets_;
+};
+
+// Thread safe.
+class HostResidencySet final : public MTL::ResidencySet {
+ public:
+  void change(const MTL::Allocation* allocation, bool add);
+  [[nodiscard]] bool has(const MTL::Allocation* allocation) const;
+  [[nodiscard]] size_t n_members() const;
+  void publish();
+  [[nodiscard]] ResidentIds::Ids published() const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::set<uint64_t> members_;  // as changed since the last commit()
+  ResidentIds::Ids published_ = std::make_shared<const std::vector<uint64_t>>();
+};
+
+[[nodiscard]] inline HostResidencySet* host(MTL::ResidencySet* set) {
+  return static_cast<HostResidencySet*>(set);
+}
+[[nodiscard]] inline const HostResidencySet* host(const MTL::ResidencySet* set) {
+  return static_cast<const HostResidencySet*>(set);
+}
+
+}  // namespace mtlqwen::hostmetal

@@ -1,0 +1,164 @@
+#include "hostmetal/runner.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.hpp"
+#include "base/math.hpp"
+
+namespace mtlqwen::hostmetal {
+namespace {
+
+bool holds(const Memory& memory, uint64_t address) {
+  return address - reinterpret_cast<uint64_t>(memory.base) < memory.bytes;
+}
+
+std::string subject_of(const DispatchCommand& command, uint32_t index) {
+  return concat("[hostmetal] kernel ", command.pipeline->kernel->name, ": buffer ", index);
+}
+
+}  // namespace
+
+Failure CommandRunner::run(const Recording& recording) {
+  if (!recording.problem.empty()) return refused(recording.problem);
+  for (const Command& command : recording.commands) {
+    std::visit([this](const auto& one) { add(one); }, command);
+    if (failure_) return std::move(failure_);
+    ++index_;
+  }
+  flush();
+  return std::move(failure_);
+}
+
+void CommandRunner::refuse(const std::string& text) {
+  if (!failure_) failure_ = refused(text);
+}
+
+Work& CommandRunner::add_work(MTL::Stages stage) {
+  if (group_.empty()) group_start_ = index_;
+  group_stages_ |= stage;
+  return group_.emplace_back();
+}
+
+void CommandRunner::add(const DispatchCommand& command) {
+  const HostPipeline& pipeline = *command.pipeline.get();
+  Work& work = add_work(MTL::StageDispatch);
+  work.library = pipeline.library;
+  MslDispatch& dispatch = work.dispatch;
+  dispatch.kernel = pipeline.kernel;
+  for (uint32_t mask = pipeline.kernel->buffer_mask; mask != 0; mask &= mask - 1) {
+    const auto index = static_cast<uint32_t>(__builtin_ctz(mask));
+    dispatch.buffers[index] = resolve(command, index);
+  }
+  std::ranges::copy(pipeline.constants, dispatch.constants);
+  std::ranges::copy(command.groups, dispatch.groups);
+  std::ranges::copy(command.threads, dispatch.threads);
+  std::ranges::copy(command.threadgroup_bytes, dispatch.threadgroup_bytes);
+  dispatch.abort = device_.abort_flag();
+}
+
+void* CommandRunner::resolve(const DispatchCommand& command, uint32_t index) {
+  const uint64_t address = command.addresses[index];
+  if (!recent_[index] || !holds(*recent_[index], address)) {
+    std::shared_ptr<Memory> memory = device_.addresses.find(address);
+    if (!memory) {
+      refuse(concat(subject_of(command, index), ": points into no buffer (address ",
+                    reinterpret_cast<const void*>(address), ")"));
+      return nullptr;
+    }
+    recent_[index] = memory.get();
+    used_.insert_or_assign(memory->id, std::move(memory));
+    const std::string problem = check_memory(*recent_[index], MTL::StageDispatch);
+    if (!problem.empty()) {
+      refuse(concat(subject_of(command, index), " (", recent_[index]->name(), "): ", problem));
+    }
+  }
+  return reinterpret_cast<void*>(address);
+}
+
+void CommandRunner::add(const CopyCommand& command) {
+  if (!check_blit("copy from", *command.source, command.source_offset, command.bytes) ||
+      !check_blit("copy to", *command.destination, command.destination_offset, command.bytes)) {
+    return;
+  }
+  Work& work = add_work(MTL::StageBlit);
+  work.kind = WorkKind::kCopy;
+  work.source = static_cast<const char*>(command.source->base) + command.source_offset;
+  work.destination = static_cast<char*>(command.destination->base) + command.destination_offset;
+  work.bytes = command.bytes;
+}
+
+void CommandRunner::add(const FillCommand& command) {
+  if (!check_blit("fill of", *command.destination, command.offset, command.bytes)) return;
+  Work& work = add_work(MTL::StageBlit);
+  work.kind = WorkKind::kFill;
+  work.destination = static_cast<char*>(command.destination->base) + command.offset;
+  work.bytes = command.bytes;
+  work.value = command.value;
+}
+
+bool CommandRunner::check_blit(const char* what, const Memory& memory, uint64_t offset,
+                               uint64_t bytes) {
+  std::string problem = check_memory(memory, MTL::StageBlit);
+  if (problem.empty() && memory.kind == MemoryKind::kSparse) {
+    const uint64_t first = offset / memory.page_bytes;
+    const uint64_t end = ceil_div(offset + bytes, memory.page_bytes);
+    const std::lock_guard lock(device_.mapping_mutex);
+    if (!memory.runs.is_mapped(first, end - first)) problem = "some of its tiles are not mapped";
+  }
+  if (!problem.empty()) refuse(concat("[hostmetal] ", what, " ", memory.name(), ": ", problem));
+  return problem.empty();
+}
+
+std::string CommandRunner::check_memory(const Memory& memory, MTL::Stages stage) const {
+  if (memory.released) return "was released before the command buffer ran";
+  if (!resident_.contains(memory.id)) {
+    return "is not resident; add it to a residency set of the queue and commit the set";
+  }
+  return memory.kind == MemoryKind::kSparse ? check_sparse(memory, stage) : std::string();
+}
+
+std::string CommandRunner::check_sparse(const Memory& memory, MTL::Stages stage) const {
+  const std::lock_guard lock(device_.mapping_mutex);
+  const uint64_t visible = stage == MTL::StageBlit ? visible_.blit : visible_.dispatch;
+  if (memory.last_update > visible) {
+    return "its mappings changed, and no barrierAfterQueueStages(StageResourceState, ...) with "
+           "VisibilityOptionDevice makes that visible";
+  }
+  for (const auto& [heap, n_tiles] : memory.runs.heaps()) {
+    if (heap->released) {
+      return concat(heap->name(), " was released while ", n_tiles, " of its tiles are mapped here");
+    }
+    if (!resident_.contains(heap->id)) {
+      return concat(heap->name(), " is mapped here and not resident; add it to a residency set");
+    }
+  }
+  return {};
+}
+
+void CommandRunner::add(const BarrierCommand& command) {
+  const bool orders_group = !command.of_queue || group_start_ < command.encoder_start;
+  if (orders_group && (group_stages_ & command.after)) flush();
+  if (!command.of_queue) return;
+  const bool shows_mappings = (command.after & MTL::StageResourceState) &&
+                              (command.visibility & MTL4::VisibilityOptionDevice);
+  if (!shows_mappings) return;
+  const uint64_t updates = device_.updates.load();
+  if (command.before & MTL::StageDispatch) visible_.dispatch = updates;
+  if (command.before & MTL::StageBlit) visible_.blit = updates;
+}
+
+void CommandRunner::flush() {
+  if (failure_ || group_.empty()) return;
+  const RunResult result = device_.executor().run(group_, device_.abort_flag());
+  if (result.status == MSL_ABORTED) {
+    failure_ = {.code = MTL4::CommandQueueErrorInternal, .text = "stopped on request", .aborted = true};
+  } else if (result.status != MSL_OK) {
+    const MslKernel* kernel = group_[result.index].dispatch.kernel;
+    refuse(concat("[hostmetal] kernel ", kernel ? kernel->name : "", ": ", result.error));
+  }
+  group_.clear();
+  group_stages_ = 0;
+}
+
+}  // namespace mtlqwen::hostmetal
