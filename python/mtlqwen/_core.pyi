@@ -1,0 +1,89 @@
+"""Native engine of mtlqwen."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+
+__version__: str
+_testing: Any  # for the tests; untyped
+
+class Poll:
+    """What has become of a sequence since the last poll."""
+
+    @property
+    def token_ids(self) -> list[int]:
+        """New token ids, the stop token included."""
+
+    @property
+    def finish_reason(self) -> str | None:
+        """'stop', 'length' or 'cancelled'; None while it goes on."""
+
+    @property
+    def prompt_tokens(self) -> int: ...
+
+    @property
+    def completion_tokens(self) -> int: ...
+
+    @property
+    def ttft_s(self) -> float:
+        """Seconds from submit to the first token; 0 before it."""
+
+    @property
+    def prefill_s(self) -> float:
+        """Seconds from getting a slot to the first token."""
+
+    @property
+    def decode_s(self) -> float:
+        """Seconds from the first token to the last."""
+
+class Engine:
+    """Model, memory and sequences. All methods are thread safe."""
+
+    def __init__(self, model: str, *, kernels: str, context: int = 0, slots: int = 8, progress: Callable[[str, int, int], None] | None = None) -> None:
+        """
+        Load a .gguf file or a directory with config.json and safetensors. progress(stage, done, total).
+        """
+
+    def submit(self, token_ids: Sequence[int], *, max_tokens: int, temperature: float, seed: int, stop_ids: Sequence[int]) -> int:
+        """
+        Queue a request and return its sequence id. Raises ValueError or CapacityError.
+        """
+
+    def step(self) -> bool:
+        """Run one pass; False when there is nothing to do. One thread at a time."""
+
+    def poll(self, sequence: int) -> Poll:
+        """
+        Tokens since the last poll. Raises the sequence's error once it failed.
+        """
+
+    def cancel(self, sequence: int) -> None:
+        """Stop a sequence, within the running pass."""
+
+    def release(self, sequence: int) -> None:
+        """Forget a sequence; a live one is cancelled first."""
+
+    def close(self) -> None:
+        """Cancel everything and free all memory."""
+
+    def stats(self) -> dict[str, int | float | str]:
+        """Counters, bytes and seconds."""
+
+    @property
+    def context(self) -> int:
+        """Tokens that one sequence can hold."""
+
+    @property
+    def slots(self) -> int:
+        """Sequences that run at once."""
+
+    @property
+    def vocab_size(self) -> int:
+        """Rows of the embedding."""
+
+    @property
+    def eos_ids(self) -> list[int]:
+        """End-of-sequence ids that the model file names."""
+
+def read_gguf_metadata(path: str) -> dict[str, object]:
+    """All metadata of a GGUF file. Raises FormatError."""
