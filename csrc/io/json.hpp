@@ -21,8 +21,8 @@ class JsonValue {
   using Data =
       std::variant<std::nullptr_t, bool, int64_t, double, std::string, JsonArray, JsonObject>;
 
-  JsonValue() = default;
-  explicit JsonValue(Data data) : data_(std::move(data)) {}
+  JsonValue();
+  explicit JsonValue(Data data);
 
   [[nodiscard]] bool is_null() const { return std::holds_alternative<std::nullptr_t>(data_); }
 
@@ -42,13 +42,17 @@ class JsonValue {
   [[nodiscard]] std::string describe() const;
 
  private:
-  Data data_ = nullptr;
+  Data data_;  // null at first
 };
 
 struct JsonMember {
   std::string name;
   JsonValue value;
 };
+
+// Only here is a JsonObject a vector of a complete type.
+inline JsonValue::JsonValue() = default;
+inline JsonValue::JsonValue(Data data) : data_(std::move(data)) {}
 
 struct JsonLimits {
   uint32_t depth = 32;           // the parser recurses once a level
