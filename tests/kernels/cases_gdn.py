@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import reference_layers as ref
-from cases_layers import EPS, Floats, LayerCase, exact, floats, nans
+from cases_layers import EPS, Floats, LayerCase, exact, floats, nans, size
 from harness import Buffer, Launch
 from layer_args import GDN, Query, pass_struct, query_arrays, record
 
@@ -128,7 +128,7 @@ def conv_case(shape: GdnShape, queries: Sequence[Query]) -> LayerCase:
         name=f"gdn_conv-{shape}-{rows}rows-{len(queries)}queries",
         launches=[conv, conv_state],
         checks=[(act, expected, bound), (banks, new_banks, bank_bound)],
-        units=rows * heads,
+        moved_bytes=size(act, qkv, weight),
     )
 
 
@@ -153,7 +153,7 @@ def gates_case(rows: int, n_v_heads: int) -> LayerCase:
         name=f"gdn_gates-{rows}x{n_v_heads}",
         launches=[launch],
         checks=[(gates, *expected)],
-        units=rows,
+        moved_bytes=size(gates, a, b),
     )
 
 
@@ -212,7 +212,7 @@ def recurrent_case(shape: GdnShape, queries: Sequence[Query]) -> LayerCase:
             (out, expected.reshape(rows, -1), bound.reshape(rows, -1)),
             (banks, new_banks, bank_bound),
         ],
-        units=rows * n_v,
+        moved_bytes=size(out, act, gates) + len(queries) * 2 * 4 * shape.state_floats,
     )
 
 
@@ -234,5 +234,5 @@ def gated_norm_case(shape: GdnShape, rows: int) -> LayerCase:
         name=f"gdn_norm-{shape}-{rows}rows",
         launches=[launch],
         checks=[(out, *expected)],
-        units=rows * shape.n_v_heads,
+        moved_bytes=size(out, o, z),
     )

@@ -32,8 +32,7 @@ class LayerCase:
     name: str
     launches: list[Launch]
     checks: list[tuple[Buffer, ref.Array, ref.Array]]
-    units: int = 1  # rows, or row-heads, for the benchmark
-    flops: int = 0
+    moved_bytes: int  # what the launches must read and write, each once
     arrays: dict[str, Floats] = field(default_factory=dict)
 
     def __str__(self) -> str:
@@ -51,6 +50,11 @@ def check_case(runner: Runner, case: LayerCase) -> None:
 def floats(rng: np.random.Generator, *shape: int, scale: float = 1.0) -> Floats:
     """Normal float32 numbers."""
     return (rng.standard_normal(shape) * scale).astype(np.float32)
+
+
+def size(*buffers: Buffer) -> int:
+    """Bytes of the buffers together."""
+    return sum(buffer.nbytes for buffer in buffers)
 
 
 def nans(*shape: int) -> Floats:
@@ -74,7 +78,10 @@ def norm_case(rows: int, dim: int) -> LayerCase:
     launch = Launch(kernel="rms_norm", buffers=[out, x, weight, args, pass_], groups=(1, rows))
     expected = ref.rms_norm(exact(x), exact(weight), EPS)
     return LayerCase(
-        name=f"rms_norm-{rows}x{dim}", launches=[launch], checks=[(out, *expected)], units=rows
+        name=f"rms_norm-{rows}x{dim}",
+        launches=[launch],
+        checks=[(out, *expected)],
+        moved_bytes=size(out, x, weight),
     )
 
 
@@ -94,7 +101,7 @@ def gather_case(rows: int, dim: int, logit_rows: Sequence[int]) -> LayerCase:
         name=f"gather_rows-{len(logit_rows)}of{rows}x{dim}",
         launches=[launch],
         checks=[(out, expected, np.zeros_like(expected))],
-        units=len(logit_rows),
+        moved_bytes=2 * size(out),
     )
 
 
@@ -110,7 +117,10 @@ def swiglu_case(rows: int, dim: int) -> LayerCase:
     launch = Launch(kernel="swiglu", buffers=[out, gate, up, args, pass_], groups=(1, rows))
     expected = ref.swiglu(exact(gate), exact(up))
     return LayerCase(
-        name=f"swiglu-{rows}x{dim}", launches=[launch], checks=[(out, *expected)], units=rows
+        name=f"swiglu-{rows}x{dim}",
+        launches=[launch],
+        checks=[(out, *expected)],
+        moved_bytes=size(out, gate, up),
     )
 
 
@@ -198,7 +208,8 @@ def prepare_case(shape: AttentionShape, queries: Sequence[Query], slot_tokens: i
             (planes[0], expected[0], bounds[0]),
             (planes[1], expected[1], bounds[1]),
         ],
-        units=rows * (heads + n_kv),
+        # Halves are stored, floats of the same count read; of qg the q half.
+        moved_bytes=2 * size(q) + size(k, v) * 3 // 2,
     )
 
 
@@ -255,7 +266,7 @@ def attention_case(
         name=f"attention-{shape}-{rows}rows-{longest}keys-{blocks_per_split}blocks",
         launches=[split, merge],
         checks=[(out, expected, bounds)],
-        units=keys,
-        flops=4 * keys * heads * dim,
+        # K and V of every row's keys, once for all heads that share them.
+        moved_bytes=4 * keys * n_kv * dim + 2 * size(partial, out) + size(q),
         arrays={"q": q, "qg": qg, "out": out},
     )

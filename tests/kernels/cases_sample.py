@@ -43,6 +43,16 @@ class SampleRun:
     draws: Sequence[Draw]
     n_valid: int
 
+    @property
+    def moved_bytes(self) -> int:
+        """The logits are read once."""
+        return self.logits.nbytes
+
+    def __str__(self) -> str:
+        """Name in benchmark tables."""
+        rows, vocab = self.logits.shape
+        return f"sample-{rows}x{vocab}-T{self.draws[0].temperature:g}"
+
     def best(self, row: int) -> tuple[ref.Array, float]:
         """Reference scores of one row, and how far a float32 score may be off."""
         draw = self.draws[row]

@@ -1,0 +1,69 @@
+"""The layer kernels' part of the benchmark: one decoded row and a chunk of 32, of two sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from cases_gdn import GdnShape, conv_case, gated_norm_case, gates_case, recurrent_case
+from cases_layers import (
+    AttentionShape,
+    LayerCase,
+    attention_case,
+    gather_case,
+    norm_case,
+    prepare_case,
+    swiglu_case,
+)
+from cases_sample import Draw, SampleRun, sample_run
+from layer_args import Query
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """Widths of one model."""
+
+    hidden: int
+    intermediate: int
+    attention: AttentionShape
+    gdn: GdnShape
+    vocab: int
+
+
+SIZES = {
+    "tiny": Size(
+        hidden=512,
+        intermediate=1536,
+        attention=AttentionShape(n_heads=4, n_kv_heads=2),
+        gdn=GdnShape(n_k_heads=4, n_v_heads=8),
+        vocab=8192,
+    ),
+    "9B": Size(
+        hidden=4096,
+        intermediate=12288,
+        attention=AttentionShape(n_heads=16, n_kv_heads=4),
+        gdn=GdnShape(n_k_heads=16, n_v_heads=32),
+        vocab=248320,
+    ),
+}
+CONTEXT = 1000  # keys before the rows
+
+
+def layer_bench(size: str) -> Iterator[LayerCase | SampleRun]:
+    """Every kernel of one size."""
+    widths = SIZES[size]
+    for rows in (1, 32):
+        queries = [Query(count=rows, kv_valid=CONTEXT)]
+        yield norm_case(rows, widths.hidden)
+        yield gather_case(rows, widths.hidden, range(rows))
+        yield swiglu_case(rows, widths.intermediate)
+        yield prepare_case(widths.attention, queries, CONTEXT + rows)
+        yield attention_case(widths.attention, queries, 8)
+        yield conv_case(widths.gdn, queries)
+        yield gates_case(rows, widths.gdn.n_v_heads)
+        yield recurrent_case(widths.gdn, queries)
+        yield gated_norm_case(widths.gdn, rows)
+    logits = np.random.default_rng(0).standard_normal((1, widths.vocab)).astype(np.float32) * 3
+    for temperature in (0.0, 0.7):
+        yield sample_run(logits, [Draw(temperature=temperature)], chunk=4096)
