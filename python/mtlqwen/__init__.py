@@ -1,0 +1,68 @@
+"""mtlqwen: Qwen 3.5 language models in your own process.
+
+Importing the package loads nothing else: the public names arrive at first use.
+
+Example:
+    >>> import mtlqwen
+    >>> mtlqwen.SamplingParams(temperature=0.7, seed=42).temperature
+    0.7
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mtlqwen.errors import CapacityError, DeviceError, FormatError, ModelError, MtlqwenError
+
+if TYPE_CHECKING:
+    from mtlqwen._core import __version__ as __version__
+    from mtlqwen.engine import Engine
+    from mtlqwen.reader import Stream
+    from mtlqwen.result import ChatResult, Completion, Piece, Timings, ToolCall, Usage
+    from mtlqwen.sampling import SamplingParams
+
+__all__ = [
+    "CapacityError",
+    "ChatResult",
+    "Completion",
+    "DeviceError",
+    "Engine",
+    "FormatError",
+    "ModelError",
+    "MtlqwenError",
+    "Piece",
+    "SamplingParams",
+    "Stream",
+    "Timings",
+    "ToolCall",
+    "Usage",
+]
+
+_HOME = {
+    "ChatResult": "result",
+    "Completion": "result",
+    "Engine": "engine",
+    "Piece": "result",
+    "SamplingParams": "sampling",
+    "Stream": "reader",
+    "Timings": "result",
+    "ToolCall": "result",
+    "Usage": "result",
+    "__version__": "_core",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import the module that holds a public name when the name is first asked for."""
+    if name not in _HOME:
+        raise AttributeError(f"module 'mtlqwen' has no attribute '{name}'")
+    import importlib
+
+    value: object = getattr(importlib.import_module(f"mtlqwen.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """List the public names, loaded or not."""
+    return [*__all__, "__version__"]

@@ -1,0 +1,128 @@
+"""What stands beside the weights of a model: tokenizer, chat template, generation defaults.
+
+Reads a GGUF's metadata or the JSON files of a model directory; knows nothing of engines.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mtlqwen.errors import FormatError, ModelError
+from mtlqwen.hub import ModelFiles
+from mtlqwen.sampling import SamplingParams
+from mtlqwen.tokenizer import Tokenizer
+
+DEFAULT_MAX_TOKENS = 4096
+_END_TOKENS = ("<|im_end|>", "<|endoftext|>")  # every Qwen stops at both, whatever its files say
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assets:
+    """Everything but the weights.
+
+    Attributes:
+        tokenizer: the model's tokenizer.
+        template: the source of its chat template, if it has one.
+        defaults: temperature and max_tokens where the caller names none.
+        stop_ids: the tokens that end a turn.
+    """
+
+    tokenizer: Tokenizer
+    template: str | None
+    defaults: SamplingParams
+    stop_ids: tuple[int, ...]
+
+
+def load_assets(files: ModelFiles) -> Assets:
+    """Read everything but the weights.
+
+    Raises:
+        FormatError: a file is broken.
+        ModelError: there is no tokenizer that we know.
+    """
+    generation = _read_json(files.sidecar("generation_config.json"))
+    if files.is_gguf:
+        metadata = read_gguf_metadata(files.weights)
+        tokenizer = Tokenizer.from_gguf(metadata, files.weights.name)
+        template = metadata.get("tokenizer.chat_template")
+        ends = [metadata.get("tokenizer.ggml.eos_token_id")]
+        fallback = metadata.get("general.sampling.temp")
+    else:
+        path = files.sidecar("tokenizer.json")
+        if path is None:
+            raise ModelError(f"[model] {files.weights}: no tokenizer.json in it")
+        tokenizer = Tokenizer.from_json(path)
+        template = _template(files)
+        config = _read_json(files.sidecar("config.json"))
+        inner = config.get("text_config")
+        ends = [config.get("eos_token_id")]
+        ends += [inner.get("eos_token_id")] if isinstance(inner, dict) else []
+        fallback = None
+    named = [tokenizer.token_id(literal) for literal in _END_TOKENS]
+    return Assets(
+        tokenizer=tokenizer,
+        template=template if isinstance(template, str) else None,
+        defaults=_defaults(generation, fallback),
+        stop_ids=_ids(generation.get("eos_token_id"), *ends, *named),
+    )
+
+
+def read_gguf_metadata(path: Path) -> Mapping[str, Any]:
+    """Return the key-value pairs of a GGUF file."""
+    from mtlqwen import _core
+
+    return _core.read_gguf_metadata(str(path))
+
+
+def _read_json(path: Path | None) -> dict[str, Any]:
+    if path is None:
+        return {}
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise FormatError(f"[model] {path}: not readable as JSON ({error})") from error
+    if not isinstance(data, dict):
+        raise FormatError(f"[model] {path}: not a JSON object")
+    return data
+
+
+def _template(files: ModelFiles) -> object:
+    """Return the template of a model directory: a file of its own, or in tokenizer_config.json."""
+    path = files.sidecar("chat_template.jinja")
+    if path is not None:
+        try:
+            return path.read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:
+            raise FormatError(f"[model] {path}: not readable as text ({error})") from error
+    template = _read_json(files.sidecar("tokenizer_config.json")).get("chat_template")
+    if isinstance(template, list):
+        named = {t.get("name"): t.get("template") for t in template if isinstance(t, dict)}
+        return named.get("default")
+    return template
+
+
+def _defaults(generation: Mapping[str, Any], fallback: object) -> SamplingParams:
+    """Return the defaults of generation_config; without one, of the GGUF; without both, greedy."""
+    temperature: object = 0.0
+    if generation.get("do_sample"):
+        temperature = generation.get("temperature", 1.0)
+    elif not generation and fallback is not None:
+        temperature = fallback
+    usable = isinstance(temperature, (int, float)) and math.isfinite(temperature)
+    limit = generation.get("max_new_tokens")
+    return SamplingParams(
+        temperature=max(float(temperature), 0.0) if usable else 0.0,  # type: ignore[arg-type]
+        max_tokens=limit if isinstance(limit, int) and limit > 0 else DEFAULT_MAX_TOKENS,
+        ignore_eos=False,
+    )
+
+
+def _ids(*values: object) -> tuple[int, ...]:
+    """Return every token id in ``values`` (ids, lists of ids, None) once, in order."""
+    flat = [i for value in values for i in (value if isinstance(value, list) else [value])]
+    return tuple(dict.fromkeys(i for i in flat if isinstance(i, int) and i >= 0))

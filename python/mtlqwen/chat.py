@@ -1,0 +1,265 @@
+"""Messages to prompt tokens, and generated tool calls to Python values.
+
+How literals in a user's text stay text: before rendering, an invisible guard character goes behind
+each ``<`` of every string that users and tools can write, so that nothing in it reads like
+``<|im_end|>`` to the template or to the tokenizer. After rendering, the text is cut at the added
+tokens that the template itself wrote; only then the guards are taken out of the runs between them,
+which are encoded as plain text. In the content of assistant messages only control tokens are
+guarded: their ``</think>`` and ``<tool_call>`` are the model's own.
+Knows nothing of engines.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from mtlqwen.result import Kind, ToolCall
+from mtlqwen.stream import MARKS
+from mtlqwen.template import ChatTemplate
+from mtlqwen.tokenizer import Tokenizer
+
+ROLES = ("system", "developer", "user", "assistant", "tool")
+_PRIVATE_USE = range(0xE000, 0xF8FF)
+
+
+class ChatFormat:
+    """The chat template and the tokenizer of one model, together."""
+
+    def __init__(self, template: ChatTemplate, tokenizer: Tokenizer) -> None:
+        """Pair a template with its tokenizer."""
+        self._template = template
+        self._tokenizer = tokenizer
+        control = [token.literal for token in tokenizer.added.values() if token.control]
+        self._control = re.compile("|".join(map(re.escape, control)) or r"(?!)")
+        firsts = sorted({literal[0] for literal in tokenizer.added})
+        self._first = re.compile("[" + re.escape("".join(firsts)) + "]" if firsts else r"(?!)")
+        ids = {mark: tokenizer.token_id(mark) for mark in MARKS}
+        self.marks = {token_id: mark for mark, token_id in ids.items() if token_id is not None}
+        self._turn = tokenizer.token_id("<|im_start|>")
+
+    def encode(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None,
+        thinking: bool | None,
+    ) -> list[int]:
+        """Return the prompt's token ids, up to where the assistant begins to write.
+
+        Raises:
+            TypeError: messages or tools are not of the form that chats have.
+            ValueError: they are empty, or the template refuses them.
+            ModelError: the template itself fails.
+        """
+        plain = [_checked(index, message) for index, message in enumerate(_listed(messages))]
+        listed_tools = None if tools is None else [_plain(tool) for tool in check_tools(tools)]
+        guard = self._unused_character((plain, listed_tools))
+        variables: dict[str, Any] = {
+            "messages": [self._guarded_message(message, guard) for message in plain],
+            "tools": self._guarded(listed_tools, guard) or None,
+            "add_generation_prompt": True,
+        }
+        if thinking is not None:
+            variables["enable_thinking"] = thinking
+        rendered = self._template.render(variables)
+        return self._tokenizer.encode_parts(rendered, lambda run: run.replace(guard, ""))
+
+    def open_kind(self, token_ids: Sequence[int]) -> Kind:
+        """Return the kind of text that a prompt leaves open: reasoning inside ``<think>``."""
+        for token_id in reversed(token_ids):
+            mark = self.marks.get(token_id)
+            if mark in ("<think>", "</think>"):
+                return "reasoning" if mark == "<think>" else "text"
+            if token_id == self._turn:
+                break
+        return "text"
+
+    def _unused_character(self, value: object) -> str:
+        used = set(self._template.source).union(*_texts(value))
+        return next(char for code in _PRIVATE_USE if (char := chr(code)) not in used)
+
+    def _guarded_message(self, message: dict[str, Any], guard: str) -> dict[str, Any]:
+        mine = ("content", "reasoning_content") if message["role"] == "assistant" else ()
+        return {
+            key: self._guarded(value, guard, self._control if key in mine else self._first)
+            for key, value in message.items()
+        }
+
+    def _guarded(self, value: Any, guard: str, pattern: re.Pattern[str] | None = None) -> Any:
+        """Return ``value`` with a guard behind the first character of each match in its strings."""
+        pattern = pattern or self._first
+        if isinstance(value, str):
+            return pattern.sub(lambda match: match[0][0] + guard + match[0][1:], value)
+        if isinstance(value, dict):
+            return {
+                self._guarded(key, guard, pattern): self._guarded(item, guard, pattern)
+                for key, item in value.items()
+            }
+        if isinstance(value, list):
+            return [self._guarded(item, guard, pattern) for item in value]
+        return value
+
+
+def check_tools(tools: object) -> list[Mapping[str, Any]]:
+    """Return ``tools`` as a list of function schemas.
+
+    Raises:
+        TypeError: it is something else.
+        ValueError: a schema has no name.
+    """
+    if not isinstance(tools, Sequence) or isinstance(tools, (str, bytes)):
+        raise TypeError(f"[chat] tools: not a list of JSON schemas (got {type(tools).__name__})")
+    for index, tool in enumerate(tools):
+        if not isinstance(tool, Mapping):
+            raise TypeError(f"[chat] tools[{index}]: not a dict (got {type(tool).__name__})")
+        if not isinstance(_function(tool).get("name"), str):
+            raise ValueError(
+                f"[chat] tools[{index}]: no name; want "
+                '{"type": "function", "function": {"name": ..., "parameters": ...}}'
+            )
+    return list(tools)
+
+
+def parse_tool_calls(
+    texts: Iterable[str], tools: Sequence[Mapping[str, Any]] | None = None
+) -> list[ToolCall]:
+    """Return the calls in the texts between ``<tool_call>`` and ``</tool_call>``.
+
+    Args:
+        texts: what the model wrote between the two marks, one text for each pair.
+        tools: schemas that type the arguments; without one an argument stays a string.
+
+    Example:
+        >>> parse_tool_calls(["<function=add><parameter=a>1</parameter></function>"])
+        [ToolCall(name='add', arguments={'a': '1'})]
+    """
+    schemas = {_function(tool)["name"]: _function(tool) for tool in tools or ()}
+    calls = []
+    for text in texts:
+        for name, body in _FUNCTION.findall(text):
+            properties = _properties(schemas.get(name, {}))
+            pairs = _PARAMETER.findall(body)
+            arguments = {key: _typed(value, properties.get(key)) for key, value in pairs}
+            calls.append(ToolCall(name, arguments))
+    return calls
+
+
+_FUNCTION = re.compile(
+    r"<function=([^>\n]+)>(.*?)(?:</function>\s*(?=<function=|\Z)|\Z)", re.DOTALL
+)
+# A value has one newline of its own on each side; a closing tag inside it is not the end of it.
+_PARAMETER = re.compile(
+    r"<parameter=([^>\n]+)>\n?(.*?)\n?</parameter>(?=\s*(?:<parameter=|</function>|\Z))", re.DOTALL
+)
+
+
+def _typed(text: str, schema: Any) -> Any:
+    """Return a parameter's text as the type that its schema asks for, else as it is."""
+    kind = schema.get("type") if isinstance(schema, Mapping) else None
+    kinds = kind if isinstance(kind, list) else [kind]
+    if "null" in kinds and text == "null":
+        return None
+    if "string" in kinds or kind is None:
+        return text
+    if "boolean" in kinds and text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    try:
+        value = json.loads(text, parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        return text
+    if "integer" in kinds and isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return value if any(_is_kind(value, name) for name in kinds) else text
+
+
+_TYPES: dict[str, type | tuple[type, ...]] = {
+    "integer": int,
+    "number": (int, float),
+    "boolean": bool,
+    "array": list,
+    "object": dict,
+    "null": type(None),
+}
+
+
+def _is_kind(value: object, kind: object) -> bool:
+    if isinstance(value, bool) and kind != "boolean":
+        return False
+    return isinstance(kind, str) and kind in _TYPES and isinstance(value, _TYPES[kind])
+
+
+def _no_constant(word: str) -> None:
+    raise ValueError(word)
+
+
+def _function(tool: Mapping[str, Any]) -> Mapping[str, Any]:
+    function = tool.get("function", tool)
+    return function if isinstance(function, Mapping) else {}
+
+
+def _properties(function: Mapping[str, Any]) -> Mapping[str, Any]:
+    parameters = function.get("parameters")
+    properties = parameters.get("properties") if isinstance(parameters, Mapping) else None
+    return properties if isinstance(properties, Mapping) else {}
+
+
+def _listed(messages: object) -> list[Any]:
+    if not isinstance(messages, Sequence) or isinstance(messages, (str, bytes)):
+        raise TypeError(f"[chat] messages: not a list of dicts (got {type(messages).__name__})")
+    if not messages:
+        raise ValueError('[chat] messages: empty; want at least {"role": "user", "content": ...}')
+    return list(messages)
+
+
+def _checked(index: int, message: object) -> dict[str, Any]:
+    if not isinstance(message, Mapping):
+        raise TypeError(f"[chat] messages[{index}]: not a dict (got {type(message).__name__})")
+    if message.get("role") not in ROLES:
+        got, want = message.get("role"), ", ".join(ROLES)
+        raise ValueError(f"[chat] messages[{index}]: unknown role (got {got!r}, want {want})")
+    if not isinstance(message.get("content", ""), (str, Sequence, type(None))):
+        got = type(message["content"]).__name__
+        raise TypeError(f"[chat] messages[{index}]: content is no string (got {got})")
+    plain: dict[str, Any] = _plain(message)
+    for call in plain.get("tool_calls") or []:
+        _parse_arguments(call)
+    return plain
+
+
+def _parse_arguments(call: object) -> None:
+    """Turn arguments that came as JSON text into a dict: templates want that."""
+    function = call.get("function", call) if isinstance(call, dict) else None
+    if isinstance(function, dict) and isinstance(function.get("arguments"), str):
+        try:
+            arguments = json.loads(function["arguments"])
+        except ValueError:
+            return
+        if isinstance(arguments, dict):
+            function["arguments"] = arguments
+
+
+def _plain(value: Any) -> Any:
+    """Return a deep copy made of dicts, lists and what they hold."""
+    if isinstance(value, ToolCall):
+        return _plain(value.as_message())
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {_plain(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value
+
+
+def _texts(value: object) -> Iterable[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _texts(key)
+            yield from _texts(item)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _texts(item)

@@ -1,0 +1,137 @@
+"""The console script ``mtlqwen``: a demonstration, and generation without writing a program.
+
+Parses arguments and prints; everything else is the library's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+
+from mtlqwen.errors import MtlqwenError
+
+_INTERRUPTED = 130  # as shells report SIGINT and SIGPIPE
+_PIPE_CLOSED = 141
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the console script and return its exit code.
+
+    Args:
+        arguments: what follows the program's name; unset: those of the process.
+    """
+    options = _parser().parse_args(arguments)
+    command: Callable[[argparse.Namespace], None] = options.command
+    try:
+        command(options)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whatever is still buffered has no reader; the flush at exit must not fail again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _PIPE_CLOSED
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    except (MtlqwenError, OSError, RuntimeError, ValueError) as error:
+        print(f"mtlqwen: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="mtlqwen", description="Run Qwen 3.5 language models on this machine."
+    )
+    parser.add_argument("--version", action=_Version, help="print the version and exit")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    demo = commands.add_parser("demo", help="show what the bundled model can do, and how fast")
+    demo.add_argument("model", nargs="?", default="tiny", metavar="MODEL", help="default: tiny")
+    demo.set_defaults(command=_demo)
+
+    generate = commands.add_parser("generate", help="continue a text")
+    _add_common(generate, "PROMPT", "the text; unset: standard input")
+    generate.set_defaults(command=_generate)
+
+    chat = commands.add_parser("chat", help="answer one message")
+    _add_common(chat, "MESSAGE", "what to say; unset: standard input")
+    chat.add_argument("--system", metavar="TEXT", help="system message")
+    thinking = chat.add_mutually_exclusive_group()
+    thinking.add_argument(
+        "--thinking", action="store_true", default=None, help="reason before the answer"
+    )
+    thinking.add_argument("--no-thinking", action="store_false", dest="thinking", help="do not")
+    chat.set_defaults(command=_chat)
+    return parser
+
+
+def _add_common(parser: argparse.ArgumentParser, name: str, text_help: str) -> None:
+    model_help = "a GGUF file, a model directory, a hub id owner/name[:QUANT], or tiny"
+    parser.add_argument("model", metavar="MODEL", help=model_help)
+    parser.add_argument("text", nargs="?", metavar=name, help=text_help)
+    parser.add_argument("-n", "--max-tokens", type=int, metavar="N", help="tokens at most")
+    parser.add_argument("-t", "--temperature", type=float, metavar="T", help="0 is greedy")
+    parser.add_argument("--seed", type=int, metavar="N", help="same seed, same text")
+    parser.add_argument("--stop", action="append", metavar="TEXT", help="ends the text; repeatable")
+
+
+class _Version(argparse.Action):
+    """Prints the version; only then is the core loaded."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, help: str | None = None) -> None:
+        super().__init__(option_strings, dest, nargs=0, default=argparse.SUPPRESS, help=help)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from mtlqwen import __version__
+
+        print(f"mtlqwen {__version__}")
+        parser.exit()
+
+
+def _demo(options: argparse.Namespace) -> None:
+    from mtlqwen.demo import run_demo
+
+    run_demo(options.model)
+
+
+def _generate(options: argparse.Namespace) -> None:
+    from mtlqwen.engine import Engine
+    from mtlqwen.screen import Screen
+
+    prompt, screen = _text(options), Screen(sys.stdout)
+    with Engine(options.model) as engine:
+        stream = engine.stream(
+            prompt,
+            max_tokens=options.max_tokens,
+            temperature=options.temperature,
+            seed=options.seed,
+            stop=options.stop,
+        )
+        for piece in stream:
+            screen.write(piece)
+        screen.write("\n")
+
+
+def _chat(options: argparse.Namespace) -> None:
+    from mtlqwen.engine import Engine
+    from mtlqwen.screen import Screen, show_stream
+
+    messages = [{"role": "user", "content": _text(options)}]
+    if options.system is not None:
+        messages.insert(0, {"role": "system", "content": options.system})
+    with Engine(options.model) as engine:
+        stream = engine.stream(
+            messages,
+            max_tokens=options.max_tokens,
+            temperature=options.temperature,
+            seed=options.seed,
+            stop=options.stop,
+            thinking=options.thinking,
+        )
+        show_stream(Screen(sys.stdout), stream)
+
+
+def _text(options: argparse.Namespace) -> str:
+    text: str | None = options.text
+    return sys.stdin.read() if text is None else text

@@ -1,0 +1,156 @@
+"""From what a caller says to a generation that is ready to start.
+
+Fills in the model's defaults, brings prompts and messages to token ids, says what result to make.
+Knows nothing of threads.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any, TypeGuard
+
+from mtlqwen.assets import Assets
+from mtlqwen.chat import ChatFormat, check_tools, parse_tool_calls
+from mtlqwen.driver import Core, Driver
+from mtlqwen.errors import ModelError
+from mtlqwen.reader import Facts, Generation, Request
+from mtlqwen.result import ChatResult, Completion
+from mtlqwen.sampling import SamplingParams, check_integer
+from mtlqwen.stream import Transcript
+from mtlqwen.template import ChatTemplate
+from mtlqwen.tokenizer import Tokenizer
+
+
+class Preparer:
+    """Makes the generations of one engine."""
+
+    def __init__(self, name: str, assets: Assets, core: Core, driver: Driver) -> None:
+        """Work for the model called ``name``."""
+        self._name = name
+        self._assets = assets
+        self._core = core
+        self._driver = driver
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The model's tokenizer."""
+        return self._assets.tokenizer
+
+    def params(self, sampling: SamplingParams | None, over: SamplingParams) -> SamplingParams:
+        """Return the model's defaults, under ``sampling``, under the keywords in ``over``."""
+        if sampling is None:
+            return self._assets.defaults.merged(over)
+        if not isinstance(sampling, SamplingParams):
+            got = type(sampling).__name__
+            raise TypeError(f"[sampling] sampling: not SamplingParams (got {got})")
+        return self._assets.defaults.merged(sampling).merged(over)
+
+    def completion(self, prompt: object, params: SamplingParams) -> Generation:
+        """Return a generation that continues a prompt: text or token ids."""
+        if params.thinking is not None:
+            raise ValueError("[sampling] thinking: only for chats (got a plain prompt)")
+        transcript = Transcript(self.tokenizer.token_bytes, stop=params.stop_strings)
+        request = self._request(self._prompt_ids(prompt), params)
+        return Generation(self._driver, request, transcript, _make_completion)
+
+    def turn(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None,
+        params: SamplingParams,
+    ) -> Generation:
+        """Return a generation that answers messages."""
+        token_ids = self._format.encode(messages, tools, params.thinking)
+        schemas = None if tools is None else check_tools(tools)
+        transcript = Transcript(
+            self.tokenizer.token_bytes,
+            stop=params.stop_strings,
+            marks=self._format.marks,
+            kind=self._format.open_kind(token_ids),
+        )
+
+        def make_result(transcript: Transcript, facts: Facts) -> ChatResult:
+            return _make_chat_result(transcript, facts, schemas)
+
+        return Generation(self._driver, self._request(token_ids, params), transcript, make_result)
+
+    @cached_property
+    def _format(self) -> ChatFormat:
+        if self._assets.template is None:
+            raise ModelError(f"[chat] {self._name}: has no chat template; use generate")
+        return ChatFormat(ChatTemplate(self._assets.template), self.tokenizer)
+
+    def _request(self, token_ids: Sequence[int], params: SamplingParams) -> Request:
+        assert params.temperature is not None
+        assert params.max_tokens is not None
+        room = max(self._core.context - len(token_ids), 1)  # the core refuses what can't fit
+        seed = params.seed
+        if seed is None:
+            seed = secrets.randbits(64) if params.temperature > 0 else 0
+        return Request(
+            token_ids=token_ids,
+            max_tokens=min(params.max_tokens, room),
+            temperature=params.temperature,
+            seed=seed,
+            stop_ids=() if params.ignore_eos else self._assets.stop_ids,
+        )
+
+    def _prompt_ids(self, prompt: object) -> list[int]:
+        if isinstance(prompt, str):
+            token_ids = self.tokenizer.encode(prompt)
+        else:
+            values = prompt.tolist() if hasattr(prompt, "tolist") else prompt
+            if not isinstance(values, Sequence) or isinstance(values, (bytes, bytearray)):
+                got = type(prompt).__name__
+                raise TypeError(f"[engine] prompt: not text and no list of token ids (got {got})")
+            last = self._core.vocab_size - 1
+            token_ids = [check_integer("engine", "prompt", value, 0, last) for value in values]
+        if not token_ids:
+            raise ValueError("[engine] prompt: empty; want at least one token")
+        return token_ids
+
+
+def is_list_of_prompts(prompt: object) -> TypeGuard[Sequence[object]]:
+    """Whether ``prompt`` holds prompts, not token ids; its first item decides."""
+    if isinstance(prompt, (str, bytes)) or not isinstance(prompt, Sequence) or not prompt:
+        return False
+    first = prompt[0]
+    if isinstance(first, Mapping):
+        raise TypeError("[engine] prompt: these are messages; use chat, or stream")
+    # A row of an array holds tokens; a scalar of one is a token.
+    return isinstance(first, Sequence) or bool(getattr(first, "shape", ()))
+
+
+def is_messages(prompt: object) -> TypeGuard[Sequence[Mapping[str, Any]]]:
+    """Whether ``prompt`` holds messages; its first item decides."""
+    if isinstance(prompt, str) or not isinstance(prompt, Sequence):
+        return False
+    return bool(prompt) and isinstance(prompt[0], Mapping)
+
+
+def _make_completion(transcript: Transcript, facts: Facts) -> Completion:
+    return Completion(
+        transcript.text(),
+        token_ids=facts.token_ids,
+        finish_reason=facts.finish_reason,
+        usage=facts.usage,
+        timings=facts.timings,
+    )
+
+
+def _make_chat_result(
+    transcript: Transcript, facts: Facts, tools: Sequence[Mapping[str, Any]] | None
+) -> ChatResult:
+    calls = parse_tool_calls(transcript.calls, tools)
+    turned = facts.finish_reason == "stop" and bool(calls)
+    return ChatResult(
+        transcript.text(),
+        reasoning=transcript.text("reasoning"),
+        tool_calls=calls,
+        token_ids=facts.token_ids,
+        finish_reason="tool_calls" if turned else facts.finish_reason,
+        usage=facts.usage,
+        timings=facts.timings,
+    )

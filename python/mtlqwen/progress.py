@@ -1,0 +1,71 @@
+"""Shows how far the loading of a model is: on a terminal, nowhere else unless asked.
+
+Knows how to draw one line; knows nothing of what is loaded.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Callable
+from typing import TextIO, TypeAlias
+
+# Called with (stage, done, total); done == total ends a stage.
+Progress: TypeAlias = Callable[[str, int, int], None]
+
+_WIDTH = 24  # characters of the bar
+
+
+def make_progress(progress: Progress | bool | None) -> Progress | None:
+    """Return what is to be called: the caller's own function, a drawn line, or nothing.
+
+    Raises:
+        TypeError: it is neither callable nor a bool nor None.
+    """
+    if progress is None:
+        return Line(sys.stderr) if is_terminal(sys.stderr) else None
+    if isinstance(progress, bool):
+        return Line(sys.stderr) if progress else None
+    if not callable(progress):
+        raise TypeError(f"[engine] progress: not callable and no bool (got {progress!r})")
+    return progress
+
+
+class Line:
+    """One line that is redrawn in place on a terminal; a line for each stage elsewhere."""
+
+    def __init__(self, stream: TextIO) -> None:
+        """Draw on ``stream``."""
+        self._stream = stream
+        self._redraws = is_terminal(stream)
+        self._shown = ""
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        """Show that ``done`` of ``total`` of a stage is done."""
+        ended = done >= total
+        if self._redraws:
+            columns = max(shutil.get_terminal_size().columns - 1, 10)
+            filled = _WIDTH * done // total if total > 0 else _WIDTH
+            text = f"{stage:<10} {'#' * filled}{'.' * (_WIDTH - filled)} {done}/{total}"[:columns]
+            self._write("\r" + text.ljust(min(len(self._shown), columns)))
+            self._shown = text
+            if ended:
+                self._write("\r" + " " * len(text) + "\r")
+                self._shown = ""
+        elif ended:
+            self._write(f"{stage}: done\n")
+
+    def _write(self, text: str) -> None:
+        try:
+            self._stream.write(text)
+            self._stream.flush()
+        except (OSError, ValueError):
+            self._redraws = False  # a closed pipe must not stop the loading
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    """Whether a person sees what is written to ``stream``."""
+    try:
+        return stream is not None and stream.isatty()
+    except ValueError:
+        return False

@@ -1,0 +1,209 @@
+"""What a generation hands back: strings that know where they came from.
+
+Plain values; knows nothing of engines, tokenizers or templates.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+Kind: TypeAlias = Literal["text", "reasoning", "tool_call"]
+FinishReason: TypeAlias = Literal["stop", "length", "cancelled", "tool_calls"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """Token counts of one generation.
+
+    Attributes:
+        prompt_tokens: tokens of the prompt, the chat template's included.
+        completion_tokens: tokens generated, the end-of-turn token included.
+        reasoning_tokens: those of them that were reasoning (chats only).
+    """
+
+    prompt_tokens: int
+    completion_tokens: int
+    reasoning_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timings:
+    """Times of one generation, as its caller met them; other sequences may share the passes.
+
+    Attributes:
+        ttft_s: seconds from the call to the first token.
+        prefill_tps: prompt tokens per second.
+        decode_tps: generated tokens per second after the first; 0 when there was only one.
+    """
+
+    ttft_s: float
+    prefill_tps: float
+    decode_tps: float
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """One function that the model wants called.
+
+    Attributes:
+        name: the function's name.
+        arguments: its arguments, typed by the tool's JSON schema.
+    """
+
+    name: str
+    arguments: dict[str, Any]
+
+    def as_message(self) -> dict[str, Any]:
+        """Return the call in the form that a chat message carries."""
+        function = {"name": self.name, "arguments": self.arguments}
+        return {"type": "function", "function": function}
+
+
+class Piece(str):
+    """A piece of streamed text: a ``str`` that knows its tokens and its kind.
+
+    Attributes:
+        token_ids: the tokens that made it. A token whose text was held back (an unfinished
+            character, a possible stop string) belongs to the piece that brings its text.
+        kind: ``text``, ``reasoning`` or ``tool_call``; always ``text`` without a chat.
+    """
+
+    __slots__ = ("kind", "token_ids")
+
+    token_ids: list[int]
+    kind: Kind
+
+    def __new__(cls, text: str, token_ids: list[int] | None = None, kind: Kind = "text") -> Piece:
+        """Make a piece of ``text``."""
+        self = super().__new__(cls, text)
+        self.token_ids = token_ids if token_ids is not None else []
+        self.kind = kind
+        return self
+
+    def __getnewargs__(self) -> tuple[str, list[int], Kind]:  # type: ignore[override]
+        """Let pieces be copied and pickled."""
+        return (str(self), self.token_ids, self.kind)
+
+
+class Completion(str):
+    """A finished generation: a ``str`` (its text) with the facts about it.
+
+    Attributes:
+        token_ids: the generated tokens; the end-of-turn token is in it, though not in the text.
+        finish_reason: ``stop`` (end of turn or stop string), ``length``, ``cancelled``.
+        usage: token counts.
+        timings: times and speeds.
+    """
+
+    __slots__ = ("finish_reason", "timings", "token_ids", "usage")
+
+    token_ids: list[int]
+    finish_reason: FinishReason
+    usage: Usage
+    timings: Timings
+
+    def __new__(
+        cls,
+        text: str,
+        *,
+        token_ids: list[int],
+        finish_reason: FinishReason,
+        usage: Usage,
+        timings: Timings,
+    ) -> Completion:
+        """Make a completion of ``text``."""
+        self = super().__new__(cls, text)
+        self.token_ids = token_ids
+        self.finish_reason = finish_reason
+        self.usage = usage
+        self.timings = timings
+        return self
+
+    @property
+    def text(self) -> str:
+        """The generated text as a plain ``str``."""
+        return str.__str__(self)
+
+    def __getnewargs_ex__(self) -> tuple[tuple[str], dict[str, Any]]:
+        """Let completions be copied and pickled."""
+        facts = ("token_ids", "finish_reason", "usage", "timings")
+        return ((str(self),), {name: getattr(self, name) for name in facts})
+
+    def __str__(self) -> str:
+        """Return the text as a plain ``str``."""
+        return str.__str__(self)
+
+    def __repr__(self) -> str:
+        """Return the text quoted, with the facts that matter most."""
+        tokens = self.usage.completion_tokens
+        return f"Completion({self.text!r}, {tokens} tokens, finish_reason={self.finish_reason!r})"
+
+
+class ChatResult(Completion):
+    """A finished chat turn: a ``str`` (the answer) with reasoning and tool calls beside it.
+
+    Attributes:
+        reasoning: what the model thought before it answered, or ``""``.
+        tool_calls: the functions that it wants called, in its order.
+        finish_reason: as in `Completion`, or ``tool_calls`` when the turn ended with calls.
+    """
+
+    __slots__ = ("reasoning", "tool_calls")
+
+    reasoning: str
+    tool_calls: list[ToolCall]
+
+    def __new__(
+        cls,
+        content: str,
+        *,
+        reasoning: str = "",
+        tool_calls: list[ToolCall] | None = None,
+        token_ids: list[int],
+        finish_reason: FinishReason,
+        usage: Usage,
+        timings: Timings,
+    ) -> ChatResult:
+        """Make a chat result that reads as ``content``."""
+        self = super().__new__(
+            cls,
+            content,
+            token_ids=token_ids,
+            finish_reason=finish_reason,
+            usage=usage,
+            timings=timings,
+        )
+        assert isinstance(self, ChatResult)
+        self.reasoning = reasoning
+        self.tool_calls = tool_calls if tool_calls is not None else []
+        return self
+
+    @property
+    def content(self) -> str:
+        """The answer as a plain ``str``."""
+        return self.text
+
+    @property
+    def message(self) -> dict[str, Any]:
+        """This turn as a message, to be appended to the conversation."""
+        message: dict[str, Any] = {"role": "assistant", "content": self.content}
+        if self.reasoning:
+            message["reasoning_content"] = self.reasoning
+        if self.tool_calls:
+            message["tool_calls"] = [call.as_message() for call in self.tool_calls]
+        return message
+
+    def __getnewargs_ex__(self) -> tuple[tuple[str], dict[str, Any]]:
+        """Let chat results be copied and pickled."""
+        args, facts = super().__getnewargs_ex__()
+        return (args, facts | {"reasoning": self.reasoning, "tool_calls": self.tool_calls})
+
+    def __repr__(self) -> str:
+        """Return the answer quoted, with the facts that matter most."""
+        parts = [repr(self.content), f"{self.usage.completion_tokens} tokens"]
+        if self.reasoning:
+            parts.append(f"reasoning={self.reasoning!r}")
+        if self.tool_calls:
+            parts.append(f"tool_calls={self.tool_calls!r}")
+        return f"ChatResult({', '.join(parts)}, finish_reason={self.finish_reason!r})"

@@ -1,0 +1,46 @@
+"""Writes to a terminal, a pipe or a file: dimmed and bold for a person, plain elsewhere."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, TextIO
+
+from mtlqwen.progress import is_terminal
+
+if TYPE_CHECKING:
+    from mtlqwen.reader import Stream
+    from mtlqwen.result import Completion
+
+
+class Screen:
+    """Writes to a stream: with colours on a terminal that has them, plain elsewhere."""
+
+    def __init__(self, stream: TextIO) -> None:
+        """Write to ``stream``."""
+        self._stream = stream
+        plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+        self._colours = is_terminal(stream) and not plain
+
+    def write(self, text: str, style: str = "") -> None:
+        """Write ``text``; ``style`` is ``bold``, ``dim`` or nothing."""
+        if self._colours and style and text:
+            text = f"\x1b[{1 if style == 'bold' else 2}m{text}\x1b[0m"
+        encoding = self._stream.encoding or "utf-8"
+        self._stream.write(text.encode(encoding, "replace").decode(encoding))
+        self._stream.flush()
+
+    def heading(self, text: str) -> None:
+        """Write a title with a blank line before it."""
+        self.write(f"\n{text}\n", "bold")
+
+
+def show_stream(screen: Screen, stream: Stream) -> Completion:
+    """Write the pieces of a stream as they come and return its result."""
+    kind = None
+    for piece in stream:
+        if kind not in (None, piece.kind):
+            screen.write("\n")
+        kind = piece.kind
+        screen.write(piece, "dim" if kind == "reasoning" else "")
+    screen.write("\n")
+    return stream.result()

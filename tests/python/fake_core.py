@@ -1,0 +1,176 @@
+"""A core without a model: its tokens come from a script. It follows `mtlqwen.driver.Core`."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from mtlqwen.errors import CapacityError
+
+# prompt ids -> the tokens that the model "generates", the stop token included if there is one
+Script = Callable[[list[int]], list[int]]
+
+
+@dataclass
+class FakePoll:
+    """What `FakeCore.poll` returns."""
+
+    token_ids: list[int]
+    finish_reason: str | None
+    ttft_s: float = 0.5
+    prefill_s: float = 0.5
+    decode_s: float = 1.0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+
+@dataclass
+class FakeSequence:
+    """One sequence of a `FakeCore`."""
+
+    prompt: list[int]
+    script: list[int]
+    max_tokens: int
+    stop_ids: Sequence[int]
+    temperature: float = 0.0
+    seed: int = 0
+    made: list[int] = field(default_factory=list)
+    read: int = 0
+    finish_reason: str | None = None
+    error: Exception | None = None
+
+
+class FakeCore:
+    """Generates ``tokens_per_step`` scripted tokens a step for every live sequence."""
+
+    def __init__(
+        self,
+        script: Script,
+        *,
+        context: int = 4096,
+        vocab_size: int = 1000,
+        step_s: float = 0.0,
+        tokens_per_step: int = 1,
+    ) -> None:
+        self.script = script
+        self.context = context
+        self.slots = 8
+        self.vocab_size = vocab_size
+        self.step_s = step_s
+        self.tokens_per_step = tokens_per_step
+        self.sequences: dict[int, FakeSequence] = {}
+        self.submitted: list[FakeSequence] = []
+        self.step_error: Exception | None = None  # raised once, by the next step with work
+        self.poison: Exception | None = None  # the error of the next sequence submitted
+        self.closed = False
+        self.passes = 0
+        self.stepping = threading.Lock()
+        self.mutex = threading.Lock()
+
+    def submit(
+        self,
+        token_ids: Sequence[int],
+        *,
+        max_tokens: int,
+        temperature: float,
+        seed: int,
+        stop_ids: Sequence[int],
+    ) -> int:
+        self._check()
+        if len(token_ids) > self.context:
+            raise CapacityError(
+                f"[engine] prompt: longer than the context (got {len(token_ids)} tokens, "
+                f"want at most {self.context})"
+            )
+        prompt = list(token_ids)
+        sequence = FakeSequence(
+            prompt, self.script(prompt), max_tokens, stop_ids, temperature, seed
+        )
+        sequence.error, self.poison = self.poison, None
+        with self.mutex:
+            self.sequences[len(self.submitted)] = sequence
+            self.submitted.append(sequence)
+            return len(self.submitted) - 1
+
+    def step(self) -> bool:
+        assert self.stepping.acquire(blocking=False), "two steps at once"
+        try:
+            self._check()
+            live = self._live()
+            if not live:
+                return False
+            self.passes += 1
+            if self.step_error is not None:
+                error, self.step_error = self.step_error, None
+                raise error
+            if self.step_s:
+                time.sleep(self.step_s)
+            for sequence in live:
+                for _ in range(self.tokens_per_step):
+                    self._advance(sequence)
+            return True
+        finally:
+            self.stepping.release()
+
+    def poll(self, sequence: int) -> FakePoll:
+        self._check()
+        state = self._find(sequence)
+        if state.error is not None:
+            raise state.error
+        tokens, state.read = state.made[state.read :], len(state.made)
+        return FakePoll(
+            tokens,
+            state.finish_reason,
+            prompt_tokens=len(state.prompt),
+            completion_tokens=len(state.made),
+        )
+
+    def cancel(self, sequence: int) -> None:
+        self._check()
+        state = self._find(sequence)
+        if state.finish_reason is None:
+            state.finish_reason = "cancelled"
+
+    def release(self, sequence: int) -> None:
+        self._find(sequence)
+        with self.mutex:
+            del self.sequences[sequence]
+
+    def close(self) -> None:
+        self.closed = True
+        with self.stepping:  # waits for the running pass
+            self.sequences.clear()
+
+    def stats(self) -> dict[str, int | float | str]:
+        self._check()
+        return {"passes": self.passes, "device": "fake"}
+
+    def live(self) -> int:
+        """Return how many sequences are neither finished nor forgotten."""
+        return len(self._live())
+
+    def _live(self) -> list[FakeSequence]:
+        with self.mutex:
+            return [s for s in self.sequences.values() if s.finish_reason is None and not s.error]
+
+    def _find(self, sequence: int) -> FakeSequence:
+        if sequence not in self.sequences:
+            raise ValueError(f"[engine] sequence {sequence}: unknown, or released")
+        return self.sequences[sequence]
+
+    def _advance(self, sequence: FakeSequence) -> None:
+        if sequence.finish_reason is not None:
+            return
+        at = len(sequence.made)
+        token = sequence.script[at] if at < len(sequence.script) else sequence.script[-1]
+        sequence.made.append(token)
+        if token in sequence.stop_ids:
+            sequence.finish_reason = "stop"
+        elif len(sequence.made) >= sequence.max_tokens:
+            sequence.finish_reason = "length"
+
+    def _check(self) -> None:
+        if self.closed:
+            raise RuntimeError("[engine] core: used after close")
