@@ -19,12 +19,13 @@ class RowCopier {
   }
 
   // Encodes n_groups threadgroups that each copy the first `dim` floats of `from` to a row of `to`.
-  // One value of dim a round: the arguments are read when the round runs.
+  // The arguments are read when the round runs: all but the last 256 of a round must have one dim.
   void encode(Commands& commands, uint64_t to, uint64_t from, uint32_t dim, uint32_t n_groups = 1) {
     const RowsArgs args{.dim = dim};
-    std::memcpy(control_.as<char>() + kArgs, &args, sizeof(args));
+    const uint64_t offset = kArgs + kArgsStride * (n_encoded_++ % 256);
+    std::memcpy(control_.as<char>() + offset, &args, sizeof(args));
     const uint64_t base = control_.span().address;
-    const uint64_t bindings[] = {to, from, base, base + kArgs, base + kPass};
+    const uint64_t bindings[] = {to, from, base, base + offset, base + kPass};
     commands.dispatch(pipeline_, bindings, {.groups = {1, n_groups, 1}});
   }
 
@@ -42,8 +43,9 @@ class RowCopier {
 
  private:
   static constexpr uint64_t kArgs = 1 << 20;  // behind the (zero) row indices
-  static constexpr uint64_t kPass = kArgs + 256;
-  static constexpr uint64_t kControlBytes = kArgs + 4096;
+  static constexpr uint64_t kArgsStride = 16;
+  static constexpr uint64_t kPass = kArgs + 256 * kArgsStride;
+  static constexpr uint64_t kControlBytes = kPass + sizeof(Pass);
 
   void run(Commands& commands, uint64_t to, uint64_t from, size_t n) {
     commands.begin();
@@ -54,6 +56,7 @@ class RowCopier {
   Device& device_;
   const Pipeline& pipeline_;
   Buffer control_;
+  uint64_t n_encoded_ = 0;
 };
 
 }  // namespace mtlqwen::testing

@@ -1,4 +1,6 @@
 // cache/: the KV pool and the GDN banks on the device.
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <map>
@@ -137,6 +139,42 @@ void test_planes_in_several_buffers() {
   check_equal(pool.bound_bytes(), 64 * kKiB);
 }
 
+// Whether a byte can be read: asked of the operating system, which answers where a load would crash.
+bool is_readable(uint64_t address) {
+  int ends[2];
+  check_equal(::pipe(ends), 0);
+  const bool readable = ::write(ends[1], reinterpret_cast<const void*>(address), 1) == 1;
+  ::close(ends[0]);
+  ::close(ends[1]);
+  return readable;
+}
+
+void test_release_takes_the_mappings_away() {
+  Device device(library_path);
+  if (!device.is_software()) return;  // only there GPU addresses are addresses of the process
+  Commands commands(device);
+  KvPool pool(device, kSmall, kNoLimit);
+  const auto settle = [&] {  // queued mappings have happened once a later round is done
+    commands.begin();
+    commands.commit_and_wait();
+  };
+  pool.reserve(1, 200);
+  settle();
+  for (uint32_t plane = 0; plane < 4; ++plane) {
+    const uint64_t slot_1 = pool.plane_address(plane) + uint64_t{pool.slot_tokens()} * 128;
+    check(is_readable(slot_1 + 2 * 16 * kKiB - 1));
+    check(!is_readable(slot_1 + 2 * 16 * kKiB));
+    check(!is_readable(slot_1 - 1));
+  }
+  pool.release(1);
+  settle();
+  for (uint32_t plane = 0; plane < 4; ++plane) {
+    const uint64_t slot_1 = pool.plane_address(plane) + uint64_t{pool.slot_tokens()} * 128;
+    check(!is_readable(slot_1));
+    check(!is_readable(slot_1 + 16 * kKiB));
+  }
+}
+
 // Random reserves and releases against a model; each slot's tags must survive all others' changes.
 void test_random_schedule() {
   Device device(library_path);
@@ -260,6 +298,7 @@ int main(int n_arguments, char** arguments) {
               {"released memory serves another slot", test_released_memory_serves_another_slot},
               {"full pool changes nothing", test_full_pool_changes_nothing},
               {"planes in several buffers", test_planes_in_several_buffers},
+              {"release takes the mappings away", test_release_takes_the_mappings_away},
               {"random schedule", test_random_schedule},
               {"banks", test_banks},
               {"bank waste is small", test_bank_waste_is_small},

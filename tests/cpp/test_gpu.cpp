@@ -103,31 +103,38 @@ void test_missing_library_is_named() {
                             "/nowhere/kernels.metallib");
 }
 
+// A long copy, then a short one of its last floats: a device with two threads that misses the
+// barrier between them makes the short one first.
 void test_barriers_order_a_chain() {
   Device device(library_path);
   Commands commands(device);
   RowCopier copier(device);
-  constexpr uint32_t kDim = 4096;
-  constexpr int kBuffers = 20;
+  constexpr uint32_t kLong = 1 << 19;
+  constexpr uint32_t kShort = 16;
+  constexpr uint64_t kEnd = (kLong - kShort) * sizeof(float);
+  constexpr int kLinks = 6;
   std::vector<Buffer> chain;
-  for (int i = 0; i < kBuffers; ++i) {
-    chain.push_back(device.new_buffer(kDim * sizeof(float), Storage::kShared, "link"));
+  for (int i = 0; i <= kLinks; ++i) {
+    chain.push_back(device.new_buffer(kLong * sizeof(float), Storage::kShared, "link"));
+    std::memset(chain.back().contents(), 0, kLong * sizeof(float));
   }
-  for (int round = 0; round < 5; ++round) {
-    const std::vector<float> values = ramp(kDim, static_cast<float>(100 * round));
-    std::memcpy(chain[0].contents(), values.data(), kDim * sizeof(float));
+  for (int round = 0; round < 3; ++round) {
+    const std::vector<float> values = ramp(kShort, static_cast<float>(1 + 100 * round));
+    std::memcpy(chain[0].as<char>() + kEnd, values.data(), kShort * sizeof(float));
     commands.begin();
-    for (int i = 1; i < kBuffers; ++i) {
-      if (i % 3 == 0) {
-        commands.copy(chain[i - 1], 0, chain[i], 0, kDim * sizeof(float));
-      } else {
-        copier.encode(commands, chain[i].span().address, chain[i - 1].span().address, kDim);
-      }
+    for (int i = 0; i < kLinks; ++i) {
+      const uint64_t from = chain[i].span().address;
+      const uint64_t to = chain[i + 1].span().address;
+      copier.encode(commands, to, from, kLong);
+      commands.barrier();
+      copier.encode(commands, to, to + kEnd, kShort);
+      commands.barrier();
+      commands.copy(chain[i + 1], 0, chain[i + 1], kEnd, kShort * sizeof(float));
       commands.barrier();
     }
     commands.commit_and_wait();
     check(commands.gpu_seconds() > 0.0);
-    check(std::memcmp(chain.back().contents(), values.data(), kDim * sizeof(float)) == 0);
+    check(std::memcmp(chain.back().contents(), values.data(), kShort * sizeof(float)) == 0);
   }
 }
 
