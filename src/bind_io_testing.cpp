@@ -102,7 +102,8 @@ nb::dict weights_check(const std::string& path) {
 }  // namespace
 
 void init_io_testing(nb::module_& testing) {
-  testing.def("open_gguf", &open_gguf, "path"_a, "Directory of a GGUF file. Its metadata: _core.read_gguf_metadata.");
+  testing.def("open_gguf", &open_gguf, "path"_a,
+              "Directory of a GGUF file. Its metadata: _core.read_gguf_metadata.");
   testing.def("open_safetensors", &open_safetensors, "path"_a,
               "Directories of a safetensors file, or of all files of a checkpoint directory.");
   testing.def("model_config", &model_config, "path"_a, "The shapes of a model.");
