@@ -1,0 +1,116 @@
+"""Speed of every kernel: bytes moved, time, bandwidth, and its share of a measured copy.
+
+The cases are those of `tests/kernels`. The copy runs on the same device through the same path and
+moves more than a cache holds; a case that stays within a cache may therefore exceed it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Protocol
+
+from mtlqwen import _core
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "kernels"))
+
+from bench_layers import SIZES as LAYER_SIZES
+from bench_layers import layer_bench
+from bench_linear import copy_bench, linear_bench
+from cases import SIZES
+from harness import Launch, Runner, open_runner, run
+
+ROUNDS = 7  # the best one counts
+MIN_ROUND_S = 2e-3  # a round repeats its launches until it takes this long
+
+
+class Bench(Protocol):
+    """What the case tables offer."""
+
+    @property
+    def launches(self) -> list[Launch]:
+        """In order."""
+
+    @property
+    def moved_bytes(self) -> int:
+        """What the launches must read and write, each once."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """One line of the table."""
+
+    case: str
+    moved_bytes: int
+    microseconds: float
+    gb_per_s: float
+    copy_fraction: float
+    gmac_per_s: float  # 0 where not counted
+
+
+def seconds(runner: Runner, launches: Sequence[Launch]) -> float:
+    """Best time of the launches, barriers included."""
+    once = run(runner, launches)
+    repeat = max(1, int(MIN_ROUND_S / max(once, 1e-7)))
+    return min(run(runner, launches, repeat) / repeat for _ in range(ROUNDS))
+
+
+def measure(runner: Runner, case: Bench, copy_gb_per_s: float) -> Measured:
+    """Time one case."""
+    time_s = seconds(runner, case.launches)
+    gb_per_s = case.moved_bytes / time_s / 1e9
+    return Measured(
+        case=str(case),
+        moved_bytes=case.moved_bytes,
+        microseconds=round(time_s * 1e6, 2),
+        gb_per_s=round(gb_per_s, 2),
+        copy_fraction=round(gb_per_s / copy_gb_per_s, 3),
+        gmac_per_s=round(getattr(case, "macs", 0) / time_s / 1e9, 2),
+    )
+
+
+def cases(size: str, fmt: str, gpu_launches: bool) -> Iterator[Bench]:
+    """All of one size; layer kernels have cases of two sizes only."""
+    yield from linear_bench(size, fmt, software=not gpu_launches)
+    if size in LAYER_SIZES:
+        yield from layer_bench(size)
+
+
+def main() -> None:
+    """Measure, print a table, write JSON if asked."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--size", choices=sorted(SIZES), default="tiny")
+    parser.add_argument("--format", choices=("f32", "f16", "bf16", "q8_0"), default="q8_0")
+    parser.add_argument("--only", default="", help="part of the names of the cases to run")
+    parser.add_argument("--gpu-launches", action="store_true", help="the table's rows for GPUs")
+    parser.add_argument("--json", type=Path, help="also write the results here")
+    options = parser.parse_args()
+
+    runner = open_runner(str(Path(str(_core.__file__)).with_name("kernels.metallib")))
+    copy = copy_bench()
+    copy_gb_per_s = copy.moved_bytes / seconds(runner, copy.launches) / 1e9
+    print(f"copy bandwidth: {copy_gb_per_s:.1f} GB/s (read and written)")
+    print(f"{'case':52} {'KiB':>9} {'us':>10} {'GB/s':>7} {'copy':>6} {'GMAC/s':>7}")
+    results = []
+    for case in cases(options.size, options.format, options.gpu_launches):
+        if options.only not in str(case):
+            continue
+        line = measure(runner, case, copy_gb_per_s)
+        results.append(line)
+        macs = f"{line.gmac_per_s:7.2f}" if line.gmac_per_s else " " * 7
+        print(
+            f"{line.case:52} {line.moved_bytes / 1024:9.1f} {line.microseconds:10.2f} "
+            f"{line.gb_per_s:7.2f} {line.copy_fraction:6.1%} {macs}",
+            flush=True,
+        )
+    if options.json:
+        report = {"copy_gb_per_s": copy_gb_per_s, "cases": [asdict(line) for line in results]}
+        options.json.write_text(json.dumps(report, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
