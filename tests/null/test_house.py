@@ -145,14 +145,6 @@ def test_package_imports_only_what_it_declares() -> None:
     assert not wrong
 
 
-def test_package_needs_only_the_standard_library_to_be_imported() -> None:
-    wrong = []
-    for name, path in package().items():
-        early = {found.split(".")[0] for found in imports(path, at_import=True)}
-        wrong += [f"{name} imports {found} early" for found in early & RUNTIME_DEPENDENCIES]
-    assert not wrong
-
-
 def test_no_source_file_is_longer_than_the_cap() -> None:
     sources = [
         *files(SOURCE_SUFFIXES),
