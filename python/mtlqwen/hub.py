@@ -64,7 +64,7 @@ def resolve(model: str | Path) -> ModelFiles:
     if path.exists():
         return ModelFiles(name, _weights(path, None))
     folder, _, quant = name.rpartition(":")
-    if quant and Path(folder).expanduser().is_dir():
+    if folder and quant and Path(folder).expanduser().is_dir():
         return ModelFiles(name, _weights(Path(folder).expanduser(), quant))
     match = _HUB_ID.fullmatch(name)
     if match is None or name.lower().endswith((".gguf", ".safetensors")) or name[0] in "./~":

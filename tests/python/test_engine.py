@@ -51,7 +51,10 @@ def test_token_ids_are_a_prompt(make_engine: MakeEngine, say: Say, tokenizer: To
 
 
 def test_a_list_of_prompts_runs_together(make_engine: MakeEngine, tokenizer: Tokenizer) -> None:
-    core = FakeCore(lambda prompt: tokenizer.encode(tokenizer.decode(prompt) * 3 + "<|im_end|>"))
+    def script(prompt: list[int]) -> list[int]:
+        return tokenizer.encode(tokenizer.decode(prompt) * 3 + "<|im_end|>")
+
+    core = FakeCore(script, step_s=0.01)  # time enough to submit all during the first pass
     engine = make_engine(core)
     assert engine.generate(["ab", "c", "def"]) == ["ababab", "ccc", "defdefdef"]
     assert core.passes <= 12  # not 7 + 4 + 10

@@ -1,0 +1,113 @@
+"""Which files a model's name means. The hub itself is never asked here."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import huggingface_hub
+import pytest
+from huggingface_hub.errors import LocalEntryNotFoundError
+from mtlqwen import ModelError
+from mtlqwen.hub import resolve
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name in ("m-Q4_K_M.gguf", "m-Q8_0.gguf", "mmproj-F16.gguf", "m-UD-Q4_K_XL.gguf"):
+        (tmp_path / name).touch()
+    return tmp_path
+
+
+def test_a_file_and_a_directory_are_themselves(folder: Path, model_dir: Path) -> None:
+    file = folder / "m-Q8_0.gguf"
+    assert resolve(file).weights == file
+    assert resolve(str(file)).is_gguf
+    assert resolve(str(model_dir)).weights == model_dir
+    sidecar = resolve(model_dir).sidecar("tokenizer.json")
+    assert sidecar == model_dir / "tokenizer.json"
+    assert resolve(file).sidecar("generation_config.json") is None
+
+
+def test_a_local_path_goes_before_the_hub(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "owner" / "name").mkdir(parents=True)
+    (folder / "owner" / "name" / "one.gguf").touch()
+    monkeypatch.chdir(folder)
+    assert resolve("owner/name").weights == Path("owner/name/one.gguf")
+
+
+@pytest.mark.parametrize(
+    ("quant", "name"),
+    [("Q8_0", "m-Q8_0.gguf"), ("q4_k_m", "m-Q4_K_M.gguf"), ("UD-Q4_K_XL", "m-UD-Q4_K_XL.gguf")],
+)
+def test_a_quantisation_picks_its_file(folder: Path, quant: str, name: str) -> None:
+    assert resolve(f"{folder}:{quant}").weights == folder / name
+
+
+@pytest.mark.parametrize(
+    ("suffix", "words"),
+    [
+        (":Q4_K", "no file for Q4_K (got m-Q4_K_M.gguf, m-Q8_0.gguf, m-UD-Q4_K_XL.gguf)"),
+        (":F16", "no file for F16"),
+        ("", "several GGUF files"),
+    ],
+)
+def test_a_choice_that_is_none(folder: Path, suffix: str, words: str) -> None:
+    with pytest.raises(ModelError) as caught:
+        resolve(f"{folder}{suffix}")
+    assert words in str(caught.value)
+
+
+def test_an_empty_directory(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"neither config.json nor a GGUF file"):
+        resolve(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name", ["nosuch", "nosuch.gguf", "./a/b", "/a/b", "a/b.gguf", "a/b/c", "~/nosuch/x"]
+)
+def test_a_missing_file(name: str) -> None:
+    with pytest.raises(FileNotFoundError, match="no such file or directory"):
+        resolve(name)
+
+
+@pytest.mark.parametrize(("model", "error"), [("", ValueError), (3, TypeError), (None, TypeError)])
+def test_a_model_that_is_no_name(model: Any, error: type[Exception]) -> None:
+    with pytest.raises(error, match=r"\[model\] model: "):
+        resolve(model)
+
+
+def test_a_hub_id_downloads_only_what_is_needed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = SimpleNamespace()
+
+    def download(repository: str, allow_patterns: list[str]) -> str:
+        asked.repository, asked.patterns = repository, allow_patterns
+        return str(folder)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    assert resolve("owner/name:q8_0").weights == folder / "m-Q8_0.gguf"
+    assert asked.repository == "owner/name"
+    assert asked.patterns == ["*[qQ]8_0*.gguf", "*.json", "*.jinja"]
+    with pytest.raises(ModelError, match="no safetensors in it"):
+        resolve("owner/name")
+    assert asked.patterns == ["*.safetensors", "*.json", "*.jinja"]
+
+
+def test_offline_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def download(repository: str, allow_patterns: list[str]) -> str:
+        raise LocalEntryNotFoundError("offline")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    with pytest.raises(ConnectionError, match="the hub cannot be reached"):
+        resolve("owner/name")
+
+
+def test_local_files_do_not_load_the_hub_library(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    assert resolve(f"{folder}:Q8_0").is_gguf
