@@ -2,12 +2,13 @@
 // Reference: Yang, Kautz, Hatamizadeh, "Gated Delta Networks", arXiv 2412.06464, as transformers'
 // Qwen3.5 computes it.
 //
-//   gdn_conv        y[t][c] = silu(sum_j w[c][j] * qkv[t - 3 + j][c]);   q heads l2(y) * Dk^-0.5, k
-//   heads l2(y), v heads y gdn_conv_state  the last three raw rows of qkv become the conv state of
-//   bank 1 - b gdn_gates       decay = exp(A * softplus(a + dt_bias)), A = -exp(A_log) <= 0;   beta
-//   = sigmoid(b) gdn_recurrent   S *= decay;  delta = beta * (v - S k);  S += delta k^T;  o = S q
-//   S is (Dv, Dk) per v head gdn_norm        out = o / sqrt(mean(o^2) + eps) * weight * silu(z),
-//   per v head
+//   gdn_conv        y[t][c] = silu(sum_j w[c][j] * qkv[t - 3 + j][c])
+//                   q heads l2(y) * Dk^-0.5, k heads l2(y), v heads y
+//   gdn_conv_state  the last three raw rows of qkv become the conv state of bank 1 - b
+//   gdn_gates       decay = exp(A * softplus(a + dt_bias)), A = -exp(A_log) <= 0;  beta = sigmoid(b)
+//   gdn_recurrent   S *= decay;  delta = beta * (v - S k);  S += delta k^T;  o = S q
+//                   S is (Dv, Dk) per v head
+//   gdn_norm        out = o / sqrt(mean(o^2) + eps) * weight * silu(z), per v head
 //
 // C = (2 Hk + Hv) * head_dim channels, in the order q heads, k heads, v heads. head_dim is 64 or
 // 128, four conv taps. A query with kv_valid == 0 starts from zero state whatever its bank holds.

@@ -1,7 +1,8 @@
 // RMSNorm, and the gathering of the rows that get logits.
 //
-//   rms_norm     out[r][d] = in[r][d] / sqrt(mean_d(in[r][d]^2) + eps) * weight[d]     weight
-//   already holds 1 + w gather_rows  out[i][d] = in[logit_rows[i]][d]
+//   rms_norm     out[r][d] = in[r][d] / sqrt(mean_d(in[r][d]^2) + eps) * weight[d]
+//                weight already holds 1 + w
+//   gather_rows  out[i][d] = in[logit_rows[i]][d]
 //
 // Grid (1, rows) and (1, n_logit_rows), one simdgroup a row. dim is a multiple of 4. No threadgroup
 // memory.

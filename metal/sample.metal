@@ -1,9 +1,10 @@
 // Sampling: Gumbel-max over the vocabulary, so that one pass and one id per row come back (greedy
 // is temperature 0).
 //
-//   score(id) = logit / temperature + gumbel,   gumbel = -log(-log(u)),   u from Philox(seed; id,
-//   position, sample) ids[r]    = argmax score, the lowest id of equals; NaN never wins; -1 if
-//   nothing can (all NaN or -infinity)
+//   score(id) = logit / temperature + gumbel,   gumbel = -log(-log(u)),
+//               u from Philox(seed; id, position, sample)
+//   ids[r]    = argmax score, the lowest id of equals; NaN never wins; -1 if nothing can
+//               (all NaN or -infinity)
 //
 // Scores are kept times min(temperature, 1): the same argmax, and neither a tiny nor a huge
 // temperature overflows. sample_scan: grid (n_chunks, n_logit_rows), the best of each chunk.

@@ -98,7 +98,7 @@ Poll Engine::poll(SequenceId id) {
   const std::lock_guard lock(mutex_);
   require_open_locked();
   Sequence& sequence = find_locked(id);
-  if (sequence.finish == FinishReason::kError) throw DeviceError(sequence.error);
+  if (sequence.finish == FinishReason::kError) std::rethrow_exception(sequence.error);
   Poll result{.token_ids = {sequence.request.begin() + static_cast<std::ptrdiff_t>(sequence.polled),
                             sequence.request.end()},
               .finish = sequence.finish,

@@ -2,6 +2,7 @@
 // it by step().
 #pragma once
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <map>
 #include <memory>
@@ -101,8 +102,8 @@ class Engine {
   void run_pass(const Batch& batch, std::span<const PackedQuery> packed);
   void commit_locked(const Batch& batch, std::span<const int32_t> sampled);
   void append_token_locked(Sequence& sequence, int32_t token, Clock::time_point now);
-  void finish_locked(Sequence& sequence, FinishReason reason, std::string error = {});
-  void fail_live_locked(const std::string& error);
+  void finish_locked(Sequence& sequence, FinishReason reason, std::exception_ptr error = nullptr);
+  void fail_live_locked(const std::exception_ptr& error);
 
   uint32_t context_ = 0;
   uint32_t slots_ = 0;

@@ -5,8 +5,8 @@
 #pragma once
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "base/types.hpp"
@@ -26,8 +26,8 @@ struct Sequence {
   bool cancel_requested = false;
   bool released = false;  // the caller has forgotten it; erased when no pass holds it
   FinishReason finish = FinishReason::kNone;
-  std::string error;  // with FinishReason::kError
-  size_t polled = 0;  // tokens of the request that the caller has, prompt included
+  std::exception_ptr error;  // with FinishReason::kError
+  size_t polled = 0;         // tokens of the request that the caller has, prompt included
 
   Clock::time_point submitted{};
   Clock::time_point started{};  // got its slot

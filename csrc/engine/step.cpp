@@ -103,8 +103,8 @@ void Engine::reserve_locked(Batch& batch) {
       runtime_->kv_pool.reserve(query.slot, query.kv_valid + query.count);
       runtime_->banks.ensure(query.slot);
       return false;
-    } catch (const CapacityError& error) {
-      finish_locked(sequences_.at(query.sequence), FinishReason::kError, error.what());
+    } catch (const CapacityError&) {
+      finish_locked(sequences_.at(query.sequence), FinishReason::kError, std::current_exception());
       return true;
     }
   });
@@ -139,10 +139,10 @@ void Engine::run_pass(const Batch& batch, std::span<const PackedQuery> packed) {
   } catch (const Aborted&) {
     const std::lock_guard lock(mutex_);
     in_pass_.clear();  // whoever asked is retired by the next step; the others repeat the pass
-  } catch (const std::exception& error) {
+  } catch (...) {
     const std::lock_guard lock(mutex_);
     in_pass_.clear();
-    fail_live_locked(error.what());
+    fail_live_locked(std::current_exception());
     throw;
   }
 }
@@ -166,6 +166,12 @@ void Engine::commit_locked(const Batch& batch, std::span<const int32_t> sampled)
 }
 
 void Engine::append_token_locked(Sequence& sequence, int32_t token, Clock::time_point now) {
+  if (token < 0) {  // sample_pick found nothing to choose
+    finish_locked(sequence, FinishReason::kError,
+                  std::make_exception_ptr(DeviceError(
+                      "[engine] logits: no finite value among them; the weights are damaged")));
+    return;
+  }
   sequence.request.push_back(token);
   sequence.last_token = now;
   if (sequence.n_completion() == 1) sequence.first_token = now;
@@ -178,7 +184,7 @@ void Engine::append_token_locked(Sequence& sequence, int32_t token, Clock::time_
   }
 }
 
-void Engine::finish_locked(Sequence& sequence, FinishReason reason, std::string error) {
+void Engine::finish_locked(Sequence& sequence, FinishReason reason, std::exception_ptr error) {
   sequence.finish = reason;
   sequence.error = std::move(error);
   if (!sequence.slot) return;
@@ -187,7 +193,7 @@ void Engine::finish_locked(Sequence& sequence, FinishReason reason, std::string 
   sequence.slot.reset();
 }
 
-void Engine::fail_live_locked(const std::string& error) {
+void Engine::fail_live_locked(const std::exception_ptr& error) {
   for (auto& [id, sequence] : sequences_) {
     if (sequence.slot) finish_locked(sequence, FinishReason::kError, error);
   }

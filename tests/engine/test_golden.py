@@ -13,7 +13,8 @@ from engine.driving import Run, open_tiny, run_all, submit
 from mtlqwen import _core
 
 # float32 against float32, but K and V are stored as half (relative error 2^-11) and sums have
-# another order: logits of about 10 to 20 move by at most a few thousandths. Measured: 0.004.
+# another order. Measured, on AVX2 and AVX-512 alike: 0.0026 on all logits behind the prompts (of up
+# to 35), 0.0054 on the top ones of all 1280 tokens, and 20 of 20 continuations equal.
 LOGIT_TOLERANCE = 0.02
 # A continuation may part from the golden one only where the two best golden logits lie closer than
 # both can move.
@@ -71,7 +72,7 @@ def runs(kernels: str, golden: list[Golden]) -> list[Run]:
 
 
 def test_continuations_equal_the_golden_ones(runs: list[Run], golden: list[Golden]) -> None:
-    assert check(runs, golden) >= 18
+    assert check(runs, golden) >= 19
 
 
 def test_logits_equal_the_golden_ones(
