@@ -25,7 +25,7 @@ class GdnBanks {
   [[nodiscard]] uint64_t heap_bytes() const { return heap_bytes_; }
 
   // The slot's banks get memory; contents are undefined at first (a query with kv_valid 0 does not
-  // read them). Throws DeviceError and then has changed nothing.
+  // read them). Throws CapacityError and then has changed nothing.
   void ensure(uint32_t slot);
 
   [[nodiscard]] uint32_t bank(uint32_t slot) const { return current_.at(slot); }  // to be read

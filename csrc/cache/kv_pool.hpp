@@ -30,7 +30,7 @@ class KvPool {
   [[nodiscard]] const KvLayout& layout() const { return layout_; }
 
   // The first n_tokens positions of the slot get memory; its contents are undefined. Throws
-  // CapacityError or DeviceError and then has changed nothing but the count of free bundles.
+  // CapacityError and then has changed nothing.
   void reserve(uint32_t slot, uint32_t n_tokens);
   void release(uint32_t slot);  // all of the slot's memory is free again
 

@@ -21,9 +21,10 @@ MTL::SparsePageSize sparse_page_size(uint64_t page_bytes) {
                            " bytes, want 16, 64 or 256 KiB); choose one of them"));
 }
 
+template <class E = DeviceError>
 [[noreturn]] void throw_refused(const char* what, std::string_view label, uint64_t bytes) {
-  throw DeviceError(concat("[gpu] ", label, ": the device refused ", what, " of ", bytes,
-                           " bytes; free memory, or ask for less context or fewer slots"));
+  throw E(concat("[gpu] ", label, ": the device refused ", what, " of ", bytes,
+                 " bytes; free memory, or ask for less context or fewer slots"));
 }
 
 template <class T>
@@ -119,7 +120,7 @@ Heap Device::new_heap(uint64_t bytes, uint64_t page_bytes, std::string_view labe
   descriptor->setMaxCompatiblePlacementSparsePageSize(sparse_page_size(page_bytes));
   descriptor->setSize(align_up(bytes, page_bytes));
   auto heap = NS::TransferPtr(device_->newHeap(descriptor.get()));
-  if (!heap) throw_refused("a heap", label, bytes);
+  if (!heap) throw_refused<CapacityError>("a heap", label, bytes);
   heap->setLabel(ns_string(label));
   return {*this, std::move(heap)};
 }

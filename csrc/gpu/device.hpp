@@ -38,7 +38,7 @@ class Device {
   [[nodiscard]] bool is_software() const;
   [[nodiscard]] uint64_t allocated_bytes() const { return allocated_bytes_; }
 
-  // Throws DeviceError where Metal returns null.
+  // Throw DeviceError where Metal returns null.
   [[nodiscard]] Buffer new_buffer(uint64_t bytes, Storage storage, std::string_view label);
   // Wraps whole pages without a copy; they must stay mapped while the Buffer lives. Counted like
   // any other.
@@ -48,6 +48,7 @@ class Device {
   // mapping between them.
   [[nodiscard]] Buffer new_sparse_buffer(uint64_t bytes, uint64_t page_bytes,
                                          std::string_view label);
+  // Throws CapacityError where Metal returns null: heaps are made while others work.
   [[nodiscard]] Heap new_heap(uint64_t bytes, uint64_t page_bytes, std::string_view label);
   // Queues mappings (heap given) or unmappings (heap null) of one buffer; rounds that begin
   // afterwards see them. Nothing that uses these tiles may be in flight.

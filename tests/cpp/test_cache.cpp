@@ -287,6 +287,21 @@ void test_open_and_close() {
   check_equal(device.allocated_bytes(), before);
 }
 
+// An engine closes by stopping the pass first: the memory must come back all the same, at once.
+void test_close_while_stopped() {
+  Device device(library_path);
+  const uint64_t before = device.allocated_bytes();
+  {
+    KvPool pool(device, kSmall, kNoLimit);
+    GdnBanks banks(device, 3, 4096);
+    pool.reserve(1, 700);
+    banks.ensure(1);
+    device.request_abort();
+  }
+  check(!device.lost());
+  check_equal(device.allocated_bytes(), before);
+}
+
 }  // namespace
 }  // namespace mtlqwen::testing
 
@@ -302,6 +317,7 @@ int main(int n_arguments, char** arguments) {
               {"random schedule", test_random_schedule},
               {"banks", test_banks},
               {"bank waste is small", test_bank_waste_is_small},
-              {"open and close", test_open_and_close}},
+              {"open and close", test_open_and_close},
+              {"close while stopped", test_close_while_stopped}},
              n_arguments > 2 ? arguments[2] : "");
 }

@@ -59,6 +59,8 @@ void test_refused_memory_is_named() {
   check_throws<DeviceError>([&] { (void)device.new_buffer(0, Storage::kShared, "rope"); }, "rope");
   check_throws<DeviceError>(
       [&] { (void)device.new_buffer(UINT64_MAX - 100, Storage::kShared, "logits"); }, "logits");
+  check_throws<CapacityError>([&] { (void)device.new_heap(1ULL << 63, kPage, "kv heap 3"); },
+                              "kv heap 3");
   check_throws<DeviceError>([&] { (void)device.new_sparse_buffer(kPage, 4096, "kv"); }, "4096");
   std::vector<char> bytes(100);
   check_throws<DeviceError>([&] { (void)device.wrap_pages(bytes.data() + 1, 100, "weights"); },
