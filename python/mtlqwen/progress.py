@@ -44,7 +44,7 @@ class Line:
         """Show that ``done`` of ``total`` of a stage is done."""
         ended = done >= total
         if self._redraws:
-            columns = max(shutil.get_terminal_size().columns - 1, 10)
+            columns = max(shutil.get_terminal_size().columns - 1, 1)
             filled = _WIDTH * done // total if total > 0 else _WIDTH
             text = f"{stage:<10} {'#' * filled}{'.' * (_WIDTH - filled)} {done}/{total}"[:columns]
             self._write("\r" + text.ljust(min(len(self._shown), columns)))

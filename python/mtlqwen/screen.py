@@ -19,11 +19,11 @@ class Screen:
         """Write to ``stream``."""
         self._stream = stream
         plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
-        self._colours = is_terminal(stream) and not plain
+        self.colours = is_terminal(stream) and not plain
 
     def write(self, text: str, style: str = "") -> None:
         """Write ``text``; ``style`` is ``bold``, ``dim`` or nothing."""
-        if self._colours and style and text:
+        if self.colours and style and text:
             text = f"\x1b[{1 if style == 'bold' else 2}m{text}\x1b[0m"
         encoding = self._stream.encoding or "utf-8"
         self._stream.write(text.encode(encoding, "replace").decode(encoding))
@@ -35,11 +35,16 @@ class Screen:
 
 
 def show_stream(screen: Screen, stream: Stream) -> Completion:
-    """Write the pieces of a stream as they come and return its result."""
+    """Write the pieces of a stream as they come and return its result.
+
+    Reasoning is dimmed, or named where nothing can be dimmed.
+    """
     kind = None
     for piece in stream:
-        if kind not in (None, piece.kind):
-            screen.write("\n")
+        if piece.kind != kind:
+            screen.write("\n" if kind else "")
+            named = piece.kind == "reasoning" and not screen.colours
+            screen.write("[thinking] " if named else "")
         kind = piece.kind
         screen.write(piece, "dim" if kind == "reasoning" else "")
     screen.write("\n")

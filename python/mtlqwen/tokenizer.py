@@ -55,9 +55,9 @@ class Tokenizer:
     """Encodes and decodes the text of one model.
 
     Example:
-        >>> from mtlqwen.hub import resolve
-        >>> tokenizer = load_tokenizer(resolve("tiny"))
-        >>> tokenizer.decode(tokenizer.encode("Hello, world"))
+        >>> from mtlqwen import Engine
+        >>> with Engine("tiny") as engine:
+        ...     engine.tokenizer.decode(engine.tokenizer.encode("Hello, world"))
         'Hello, world'
     """
 
