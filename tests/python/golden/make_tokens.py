@@ -31,7 +31,7 @@ TEXTS = [
 def main() -> None:
     tokenizer = tokenizers.Tokenizer.from_file(sys.argv[1])
     chance = random.Random(20261129)
-    letters = "ab eEé\u0301\n\r\t'<>|_1９漢😀\u0e01\u0e31\u093f"
+    letters = "ab eEé\u0301\n\r\t'<>|_1\uff19漢😀\u0e01\u0e31\u093f"
     texts = TEXTS + ["".join(chance.choices(letters, k=30)) for _ in range(50)]
     rows = [[text, tokenizer.encode(text, add_special_tokens=False).ids] for text in texts]
     lines = ",\n".join(json.dumps(row, separators=(",", ":")) for row in rows)
