@@ -1,12 +1,13 @@
-"""Runs kernels of a kernel library through its C interface (csrc/hostmetal/msl/abi.h), without the runtime above it.
+"""Runs kernels of a kernel library through its C interface, without the runtime above it.
 
-Example, from the top of the repository:
+The interface is csrc/hostmetal/msl/abi.h. Example:
 
     from runner import KernelLibrary
     library = KernelLibrary.build(output_folder)  # every metal/*.metal
     library.run("rms_norm", {}, [out, x, weight, args, run_pass], (1, rows, 1), 32)
 
-Buffers are numpy arrays in [[buffer(n)]] order, used in place; a structured array or bytes serves for an args struct.
+Buffers are numpy arrays in [[buffer(n)]] order, used in place; a structured array or bytes serves
+for an args struct.
 """
 
 from __future__ import annotations

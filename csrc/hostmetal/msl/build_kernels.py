@@ -1,8 +1,10 @@
 """Builds the kernel libraries: every metal/*.metal for each CPU level, one shared object per level.
 
-python csrc/hostmetal/msl/build_kernels.py --output DIR [--metal-dir DIR] [--override NAME=FILE] [--isa avx2]
+python csrc/hostmetal/msl/build_kernels.py --output DIR [--metal-dir DIR] [--override NAME=FILE]
+[--isa avx2]
 
-Writes DIR/kernels.<isa>.so. Only what changed is compiled again. A library exports one function, msl_library() of abi.h.
+Writes DIR/kernels.<isa>.so. Only what changed is compiled again. A library exports one function,
+msl_library() of abi.h.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ ISAS = {
 }
 PREPROCESS = [
     "-x", "c++", "-std=c++17", "-E", "-nostdinc", "-nostdinc++",
-    "-isystem", str(HERE / "include"), "-D__METAL__=1", "-D__METAL_MACOS__=1", "-D__METAL_VERSION__=400",
+    "-isystem", str(HERE / "include"), "-D__METAL__=1", "-D__METAL_MACOS__=1",
+    "-D__METAL_VERSION__=400",
 ]  # fmt: skip
 COMPILE = [
     "-x", "c++", "-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", "-fdeclspec", "-c",
@@ -40,12 +43,17 @@ COMPILE = [
     "-fno-exceptions", "-fno-rtti", "-fno-math-errno", "-fsigned-char", "-fno-stack-protector",
     "-mno-red-zone",  # the switch between fibers happens in inline assembly
     "-ffp-contract=fast",  # as Metal does with fast math off
-    "-Wall", "-Wno-unused-function", "-Wno-unused-variable", "-Wno-pass-failed", "-Wno-unknown-pragmas",
+    "-Wall", "-Wno-unused-function", "-Wno-unused-variable", "-Wno-pass-failed",
 ]  # fmt: skip
 # x86 evaluates half and bfloat in float by default; Metal rounds after every operation.
 X86_ONLY = [
     "-Xclang", "-ffloat16-excess-precision=none", "-Xclang", "-fbfloat16-excess-precision=none",
 ]  # fmt: skip
+
+
+# Threads that have run kernels leave through a destructor of the library: it must stay loaded.
+LINK = ["-shared", "-nodefaultlibs", "-Wl,--no-undefined", "-Wl,-Bsymbolic", "-Wl,-z,nodelete"]
+LIBRARIES = ["-lm", "-lpthread", "-lc", "-lgcc"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +156,7 @@ class Builder:
         objects = [f"{unit.base}.o" for unit, _ in parts] + [f"{table.base}.o"]
         scratch = target.with_suffix(".new")
         run(
-            [*self._tools.linker, "-shared", "-nodefaultlibs", "-Wl,--no-undefined", "-Wl,-z,nodelete",
-             "-Wl,-Bsymbolic", *objects, "-o", str(scratch), "-lm", "-lpthread", "-lc", "-lgcc"],
+            [*self._tools.linker, *LINK, *objects, "-o", str(scratch), *LIBRARIES],
             what=f"link {target.name}",
         )  # fmt: skip
         # A process that has the old library open keeps it.
@@ -203,21 +210,34 @@ def _reject_duplicates(kernels: list[dict[str, Any]]) -> None:
 
 def _table(kernels: list[dict[str, Any]]) -> str:
     """Return the C++ of the library's kernel table."""
-    text = f'#include "{HERE / "abi.h"}"\n'
-    rows = ""
+    head = [f'#include "{HERE / "abi.h"}"']
+    rows = []
     for kernel in kernels:
         symbol, constants = kernel["symbol"], kernel["constants"]
-        text += f'extern "C" void {symbol}();\n'
-        listed = ", ".join(f'{{{i}, {t}, "{name}"}}' for i, t, name in constants)
+        head.append(f'extern "C" void {symbol}();')
+        listed = ", ".join(f'{{{i}, {kind}, "{name}"}}' for i, kind, name in constants)
         if constants:
-            text += f"static const MslConstant {symbol}_constants[] = {{{listed}}};\n"
-        rows += (
-            f'  {{"{kernel["name"]}", {kernel["buffer_mask"]:#x}u, {kernel["n_threadgroup_args"]}u, '
-            f"{len(constants)}u, {f'{symbol}_constants' if constants else 'nullptr'}, (const void*){symbol}}},\n"
-        )
-    text += f'extern "C" {{\nextern const uint32_t msl_n_kernels;\nconst uint32_t msl_n_kernels = {len(kernels)};\n'
-    text += "extern const MslKernel msl_kernels[];\n"
-    return text + f"const MslKernel msl_kernels[] = {{\n{rows or '  {}'}\n}};\n}}\n"
+            head.append(f"static const MslConstant {symbol}_constants[] = {{{listed}}};")
+        values = [
+            f'"{kernel["name"]}"',
+            f"{kernel['buffer_mask']:#x}u",
+            f"{kernel['n_threadgroup_args']}u",
+            f"{len(constants)}u",
+            f"{symbol}_constants" if constants else "nullptr",
+            f"(const void*){symbol}",
+        ]
+        rows.append(f"  {{{', '.join(values)}}},")
+    tail = [
+        'extern "C" {',
+        "extern const uint32_t msl_n_kernels;",
+        f"const uint32_t msl_n_kernels = {len(kernels)};",
+        "extern const MslKernel msl_kernels[];",
+        "const MslKernel msl_kernels[] = {",
+        *(rows or ["  {}"]),
+        "};",
+        "}",
+    ]
+    return "\n".join([*head, *tail]) + "\n"
 
 
 def default_isas() -> list[str]:
@@ -231,7 +251,9 @@ def kernel_sources(metal_dir: Path, overrides: list[str]) -> list[Path]:
     for override in overrides:
         name, _, file = override.partition("=")
         if name not in sources or not Path(file).is_file():
-            raise ToolError(f"[msl] --override {override}: want NAME=FILE, NAME one of {sorted(sources)}")
+            raise ToolError(
+                f"[msl] --override {override}: want NAME=FILE, NAME one of {sorted(sources)}"
+            )
         sources[name] = Path(file).resolve()
     return list(sources.values())
 

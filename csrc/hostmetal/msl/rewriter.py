@@ -1,8 +1,9 @@
 """Turns preprocessed MSL into C++ for the shim. Works on tokens; every line keeps its number.
 
-What changes: kernel signatures lose their attributes and gain a table of what each parameter is; explicit instantiations become
-entries; threadgroup arrays are placed in the threadgroup's arena; function constants become reads of the running dispatch;
-`1.0h` becomes a cast. What our conventions forbid is an error here.
+What changes: kernel signatures lose their attributes and gain a table of what each parameter is;
+explicit instantiations become entries; threadgroup arrays are placed in the threadgroup's arena;
+function constants become reads of the running dispatch; `1.0h` becomes a cast. What our conventions
+forbid is an error here.
 """
 
 from __future__ import annotations
@@ -11,25 +12,23 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from signature import MAX_CONSTANTS, Signature, explicit_number, parameter_list, parse_signature
+from swizzle import is_swizzle, swizzle_lists
 from tokens import (
     Attribute,
     Declaration,
-    MslError,
     Token,
     blanks,
     code,
     matching,
-    next_code,
     split_commas,
     split_declarations,
     take_attributes,
-    text_of,
     tokenize,
 )
 
-MAX_BUFFER_INDEX = 30
-MAX_THREADGROUP_SLOTS = 8
-MAX_CONSTANTS = 64
+# Of the namespace around a file: two files may use one name for different things.
+UNIT_PREFIX = "msl_unit_"
 
 # MTL::DataType of the types that a function constant may have.
 DATA_TYPES = {
@@ -46,28 +45,10 @@ DATA_TYPES = {
     "ulong": 85,
 }
 
-BUILTINS = {
-    "thread_position_in_grid": "kThreadPositionInGrid",
-    "thread_position_in_threadgroup": "kThreadPositionInThreadgroup",
-    "thread_index_in_threadgroup": "kThreadIndexInThreadgroup",
-    "threadgroup_position_in_grid": "kThreadgroupPositionInGrid",
-    "threads_per_grid": "kThreadsPerGrid",
-    "threads_per_threadgroup": "kThreadsPerThreadgroup",
-    "dispatch_threads_per_threadgroup": "kThreadsPerThreadgroup",
-    "threadgroups_per_grid": "kThreadgroupsPerGrid",
-    "thread_index_in_simdgroup": "kThreadIndexInSimdgroup",
-    "simdgroup_index_in_threadgroup": "kSimdgroupIndexInThreadgroup",
-    "threads_per_simdgroup": "kThreadsPerSimdgroup",
-    "thread_execution_width": "kThreadsPerSimdgroup",
-    "simdgroups_per_threadgroup": "kSimdgroupsPerThreadgroup",
-    "dispatch_simdgroups_per_threadgroup": "kSimdgroupsPerThreadgroup",
-    "thread_index_in_quadgroup": "kThreadIndexInQuadgroup",
-    "quadgroup_index_in_threadgroup": "kQuadgroupIndexInThreadgroup",
-}
-
 # Attributes of kernels that only tune Apple's compiler.
 _TUNING = {"max_total_threads_per_threadgroup", "required_threads_per_threadgroup"}
-_SWIZZLE = re.compile(r"[xyzw]{1,4}|[rgba]{1,4}")
+# Names to Metal, keywords to OpenCL.
+_OPENCL_WORDS = {"local", "global", "generic", "pipe", "read_only", "write_only", "event_t"}
 _HALF_LITERAL = re.compile(r"((?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)(h|H|bf|BF)")
 _BARE_FLOAT = re.compile(r"(?:\d+\.\d*|\.\d+)(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+")
 
@@ -79,25 +60,6 @@ class Constant:
     name: str
     type: str
     index: int
-
-
-@dataclass(frozen=True, slots=True)
-class Signature:
-    """What the parameters of a kernel are."""
-
-    kernel: str
-    arguments: list[tuple[str, int]]  # kind of shim/entry.h, index
-    parameters: str  # without attributes
-
-    @property
-    def buffer_mask(self) -> int:
-        """Bit n: there is an argument [[buffer(n)]]."""
-        return sum(1 << index for kind, index in self.arguments if kind == "kBuffer")
-
-    @property
-    def n_threadgroup_args(self) -> int:
-        """Number of dynamic threadgroup arguments."""
-        return sum(1 for kind, _ in self.arguments if kind == "kThreadgroup")
 
 
 @dataclass(slots=True)
@@ -120,7 +82,7 @@ class Unit:
 
 
 class Rewriter:
-    """Rewrites one file. `strict` keeps address spaces and emits no entries: the result is only checked."""
+    """Rewrites one file. `strict`: for checking, with address spaces and without entries."""
 
     def __init__(self, stem: str, *, strict: bool = False) -> None:
         """Name the unit; the name becomes part of its symbols."""
@@ -144,7 +106,7 @@ class Rewriter:
         )
         for kernel in self._kernels:
             kernel.constants = self._reachable_constants(kernel.uses)
-        return Unit(self._head() + body + ("" if self._strict else "\n}\n"), self._kernels)
+        return Unit(self._head() + body + "\n}\n", self._kernels)
 
     # -- declarations
 
@@ -188,11 +150,13 @@ class Rewriter:
         if not marks or item.kind == "function" or words[0].text != "constant":
             return
         if len(words) != 4:
-            raise marks[0].token.error("a function constant is declared as: constant T name [[function_constant(n)]];")
+            raise marks[0].token.error(
+                "a function constant is declared as: constant T name [[function_constant(n)]];"
+            )
         type_name, name = words[1], words[2]
         if type_name.text not in DATA_TYPES:
             raise type_name.error(f"a function constant of type {type_name.text} is not supported")
-        index = _number(marks[0], "function_constant", MAX_CONSTANTS - 1)
+        index = explicit_number(marks[0], "function_constant", MAX_CONSTANTS - 1)
         for other in self._constants.values():
             if other.index == index:
                 raise name.error(f"function constant index {index} is already that of {other.name}")
@@ -212,12 +176,12 @@ class Rewriter:
     # -- kernels
 
     def _kernel(self, item: Declaration, attributes: list[Attribute]) -> str:
-        open_paren = _parameter_list(item)
+        open_paren = parameter_list(item)
         close_paren = matching(item.tokens, open_paren)
         head_attributes, head = take_attributes(item.tokens[:open_paren])
         name = code(head)[-1]
         self._check_head(head, name)
-        signature = self._signature(name, item.tokens[open_paren + 1 : close_paren])
+        signature = parse_signature(name, item.tokens[open_paren + 1 : close_paren])
         known = self._signatures.get(name.text)
         if known and known.arguments != signature.arguments:
             raise name.error(f"kernel {name.text} has two signatures")
@@ -252,7 +216,7 @@ class Rewriter:
             raise name.error(f"{name.text} is not a kernel template defined above")
         host_name = _host_name(attributes)
         if not host_name:
-            raise name.error("an instantiated kernel needs [[host_name(\"...\")]]")
+            raise name.error('an instantiated kernel needs [[host_name("...")]]')
         function = "".join(w.text + " " for w in words[begin:end])
         uses = {w.text for w in words if w.kind == "word"}
         return self._entry(name, host_name, signature, function, uses)
@@ -266,25 +230,11 @@ class Rewriter:
         self._kernels.append(Kernel(host_name, symbol, signature, uses))
         if self._strict:
             return f" void {symbol}() {{ auto kernel_ = &{function}; (void)kernel_; }}"
-        listed = "".join(f"{{::msl::{kind}, {index}}}, " for kind, index in signature.arguments)
-        table = (
-            f"struct {symbol}_signature {{ static constexpr int count = {len(signature.arguments)}; "
-            f"static constexpr ::msl::Argument arguments[] = {{{listed or '{::msl::kBuffer, 0}'}}}; }};"
+        listed = "".join(f", {{::msl::{kind}, {index}}}" for kind, index in signature.arguments)
+        return (
+            f" MSL_SIGNATURE({symbol}_signature, {len(signature.arguments)}{listed})"
+            f" MSL_ENTRY({symbol}, {symbol}_signature, {function})"
         )
-        return f" {table} MSL_ENTRY({symbol}, {symbol}_signature, {function})"
-
-    def _signature(self, name: Token, tokens: Sequence[Token]) -> Signature:
-        arguments: list[tuple[str, int]] = []
-        texts: list[str] = []
-        for parameter in split_commas(tokens):
-            attributes, rest = take_attributes(parameter)
-            argument = _argument(name.text, attributes, rest)
-            if argument[0] in ("kBuffer", "kThreadgroup") and argument in arguments:
-                word = "buffer" if argument[0] == "kBuffer" else "threadgroup"
-                raise code(parameter)[0].error(f"{word} index {argument[1]} is used twice")
-            arguments.append(argument)
-            texts.append(text_of(rest))
-        return Signature(name.text, arguments, ",".join(texts))
 
     # -- bodies
 
@@ -321,14 +271,18 @@ class Rewriter:
             return _literal(token)
         if token.kind != "word":
             return token.text
+        if self._strict and token.text in _OPENCL_WORDS:
+            return token.text + "_"
         if previous in (".", "->"):
-            if _SWIZZLE.fullmatch(token.text):
+            if is_swizzle(token.text):
                 self._swizzles.add(token.text)
             return token.text
         if token.text == "is_function_constant_defined":
             raise token.error("is_function_constant_defined is not supported: set every constant")
+        if self._strict:
+            return _strict_word(tokens, index)
         constant = self._constants.get(token.text)
-        if constant and not self._strict:
+        if constant:
             return f"(::msl::constant_value<{constant.type}, {constant.index}>())"
         return token.text
 
@@ -344,47 +298,31 @@ class Rewriter:
         for declarator in [words[bracket - 1 :], *(code(other) for other in others)]:
             name = declarator[0].text
             dims = "".join(self._token(declarator, i, "") for i in range(1, len(declarator)))
-            if self._strict:
-                text += (
-                    f"typedef {type_text} {name}_type {dims}; threadgroup {name}_type& {name} = "
-                    f"*(threadgroup {name}_type*)msl_threadgroup_memory(); "
-                )
-            else:
-                text += f"MSL_THREADGROUP_ARRAY(MSL_TYPE({type_text}), {name}, {dims}, {previous_end}) "
+            text += f"MSL_THREADGROUP_ARRAY(MSL_TYPE({type_text}), {name}, {dims}, {previous_end}) "
             previous_end = f"{name}_end"
         return text, previous_end
 
     # -- the head of the file
 
     def _head(self) -> str:
-        if self._strict:
-            return self._swizzle_lists() + '#include "strict.h"\n'
+        shim = "strict.h" if self._strict else "shim.h"
         return (
-            self._swizzle_lists()
-            + f'#include "shim.h"\nusing namespace metal;\nnamespace msl_unit_{self._stem} {{\n'
+            swizzle_lists(self._swizzles)
+            + f'#include "{shim}"\nusing namespace metal;\nnamespace {UNIT_PREFIX}{self._stem} {{\n'
         )
 
-    def _swizzle_lists(self) -> str:
-        """Define MSL_SWIZZLES_N: a vec has only the swizzles that the file uses, which compiles faster."""
-        text = ""
-        for n, letters in ((2, 2), (3, 3), (4, 4)):
-            members = [
-                _swizzle_member(name, letters)
-                for name in sorted(self._swizzles | {"x", "y", "z", "w"})
-                if max(map(_component, name)) < letters
-            ]
-            text += f"#define MSL_SWIZZLES_{n} {' '.join(members)}\n"
-        return text
 
-
-def _component(letter: str) -> int:
-    return "xyzwrgba".index(letter) % 4
-
-
-def _swizzle_member(name: str, _letters: int) -> str:
-    lanes = [_component(letter) for letter in name]
-    macro = "MSL_SWIZZLE" if len(set(lanes)) == len(lanes) else "MSL_SWIZZLE_READ"
-    return f"{macro}({name}, {len(lanes)}, {', '.join(map(str, lanes))})"
+def _strict_word(tokens: Sequence[Token], index: int) -> str:
+    word = tokens[index].text
+    if word != "constant":
+        return word
+    # A variable of constant memory and a pointer into it are two things in OpenCL.
+    for token in tokens[index + 1 :]:
+        if token.text in ("*", "&", "(", ",", ")"):
+            break
+        if token.text in ("=", ";", "{", "["):
+            return "__constant const"
+    return word
 
 
 def _has_kernel_word(words: list[Token]) -> bool:
@@ -409,24 +347,6 @@ def _host_name(attributes: list[Attribute]) -> str:
     return ""
 
 
-def _parameter_list(item: Declaration) -> int:
-    """Return the index of the parenthesis that opens a kernel's parameter list."""
-    index = 0
-    depth = 0
-    while index < len(item.tokens):
-        text = item.tokens[index].text
-        if text == "[":
-            index = matching(item.tokens, index)
-        elif text == "<":
-            depth += 1
-        elif text == ">":
-            depth -= 1
-        elif text == "(" and depth == 0:
-            return index
-        index += 1
-    raise code(item.tokens)[0].error("a kernel without a parameter list")
-
-
 def _opening(words: Sequence[Token], close: int) -> int:
     """Return the index of the bracket that the one at `close` closes."""
     pairs = {")": "(", ">": "<", "]": "["}
@@ -437,35 +357,6 @@ def _opening(words: Sequence[Token], close: int) -> int:
         if depth == 0:
             return at
     raise words[close].error(f"'{closer}' without '{opener}'")
-
-
-def _number(attribute: Attribute, what: str, most: int) -> int:
-    text = attribute.argument.strip()
-    if not text.isdigit():
-        raise attribute.token.error(f"{what} needs an explicit number (got '{text}')")
-    if int(text) > most:
-        raise attribute.token.error(f"{what} index {text} is over {most}")
-    return int(text)
-
-
-def _argument(kernel: str, attributes: list[Attribute], rest: list[Token]) -> tuple[str, int]:
-    words = code(rest)
-    at = words[0]
-    spaces = {"device", "constant", "threadgroup", "thread"} & {w.text for w in words}
-    indirect = any(w.text in ("*", "&") for w in words)
-    for attribute in attributes:
-        if attribute.name == "buffer":
-            if not indirect or not spaces & {"device", "constant"}:
-                raise at.error("a buffer is a device or constant pointer or reference")
-            return "kBuffer", _number(attribute, "buffer", MAX_BUFFER_INDEX)
-        if attribute.name == "threadgroup":
-            if not indirect or "threadgroup" not in spaces:
-                raise at.error("a threadgroup argument is a threadgroup pointer or reference")
-            return "kThreadgroup", _number(attribute, "threadgroup", MAX_THREADGROUP_SLOTS - 1)
-        if attribute.name in BUILTINS:
-            return BUILTINS[attribute.name], 0
-        raise attribute.token.error(f"parameter attribute {attribute.name} is not supported")
-    raise at.error(f"a parameter of kernel {kernel} has no attribute ({text_of(words)})")
 
 
 def _statement_end(tokens: Sequence[Token], index: int) -> int:
@@ -497,6 +388,3 @@ def _literal(token: Token) -> str:
     if _BARE_FLOAT.fullmatch(token.text):
         raise token.error(f"float literal {token.text} needs a suffix (f or h)")
     return token.text
-
-
-__all__ = ["Constant", "Kernel", "MslError", "Rewriter", "Signature", "Unit"]

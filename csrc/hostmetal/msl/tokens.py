@@ -1,4 +1,7 @@
-"""Tokens of preprocessed MSL: what the rewriter and the lint work on. Knows lexical structure only."""
+"""Tokens of preprocessed MSL: what the rewriter works on.
+
+Knows lexical structure and where declarations begin and end, but no types.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Finds the compiler for kernels: a clang of version 19 or later, else the one inside the PyPI package ziglang."""
+"""Finds the compiler for kernels.
+
+A clang of version 19 or later, else the one inside the PyPI package ziglang.
+"""
 
 from __future__ import annotations
 

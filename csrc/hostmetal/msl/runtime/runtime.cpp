@@ -27,7 +27,8 @@ uint32_t random(Worker& worker, uint32_t below) {
 bool checks(const Worker& worker, uint32_t what) { return (worker.dispatch->check & what) != 0; }
 
 // Gives up the threadgroup: the fibers are abandoned where they stand, and run() starts them anew.
-[[noreturn]] __attribute__((format(printf, 2, 3))) void fail(Worker& worker, const char* format, ...) {
+[[noreturn]] __attribute__((format(printf, 2, 3))) void fail(Worker& worker, const char* format,
+                                                             ...) {
   char text[256];
   va_list list;
   va_start(list, format);
@@ -136,7 +137,8 @@ void finish_round(Simdgroup& group) {
   group.other_slots = slots;
 }
 
-// All lanes have arrived or returned. `me` arrived last, or is null where that lane returned. Returns the fiber to run.
+// All lanes have arrived or returned. `me` arrived last, or is null where that lane returned.
+// Returns the fiber to run.
 Fiber* end_round(Simdgroup& group, Fiber* me) {
   Worker& worker = *group.worker;
   if (group.returned == group.active) {
@@ -154,8 +156,8 @@ Fiber* end_round(Simdgroup& group, Fiber* me) {
   return chosen ? chosen->first : &worker.main;
 }
 
-// A fiber's whole life: its lane, then, on the same stack, the lanes after it that have not started. A kernel without barriers
-// is therefore a plain loop over its threads.
+// A fiber's whole life: its lane, then, on the same stack, the lanes after it that have not
+// started. A kernel without barriers is therefore a plain loop over its threads.
 [[noreturn]] void fiber_main() {
   for (;;) {
     Fiber* me = current;
@@ -200,7 +202,8 @@ void run_threadgroup(Worker& worker) {
   switch_fiber(&worker.main, to);
 }
 
-// Lane, simdgroup and position of every fiber: they stay as long as dispatches have the same threads per threadgroup.
+// Lane, simdgroup and position of every fiber: they stay as long as dispatches have the same
+// threads per threadgroup.
 void set_shape(Worker& worker, const uint32_t (&threads)[3]) {
   if (memcmp(worker.threads, threads, sizeof threads) == 0) return;
   memcpy(worker.threads, threads, sizeof threads);
@@ -248,7 +251,8 @@ int refuse(const MslDispatch& dispatched, char* error, uint64_t bytes, const cha
 
 // Null, or why the dispatch cannot run.
 const char* refusal(const MslDispatch& dispatched) {
-  const uint64_t n = (uint64_t)dispatched.threads[0] * dispatched.threads[1] * dispatched.threads[2];
+  const uint64_t n =
+      (uint64_t)dispatched.threads[0] * dispatched.threads[1] * dispatched.threads[2];
   if (n == 0 || n > MSL_MAX_THREADS || dispatched.threads[0] > MSL_MAX_THREADS ||
       dispatched.threads[1] > MSL_MAX_THREADS || dispatched.threads[2] > MSL_MAX_THREADS) {
     return "a threadgroup has 1 to 1024 threads";

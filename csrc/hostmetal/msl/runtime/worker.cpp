@@ -12,7 +12,8 @@ constexpr uint64_t kStackStride = kStackBytes + kPage;  // a guard page under ea
 constexpr uint64_t kRoundBytes = kLanes * kSlotBytes;
 constexpr uint32_t kMaxSimdgroups = MSL_MAX_THREADS / kLanes;
 
-// One block: Worker, fibers, simdgroups, slots of two rounds each, then the arena between guard pages, then the stacks.
+// One block: Worker, fibers, simdgroups, slots of two rounds each, then the arena between guard
+// pages, then the stacks.
 struct Layout {
   uint64_t fibers = (sizeof(Worker) + 63) & ~63ull;
   uint64_t simdgroups = fibers + MSL_MAX_THREADS * sizeof(Fiber);
@@ -82,8 +83,8 @@ bool Worker::ensure_stacks(uint32_t n) {
   return true;
 }
 
-// Tops differ in their offset within a page: else the same cache sets would hold the live frames of all stacks. The 8 bytes are
-// the return address that a function expects to have been pushed.
+// Tops differ in their offset within a page: else the same cache sets would hold the live frames of
+// all stacks. The 8 bytes are the return address that a function expects to have been pushed.
 void* Worker::stack_top(uint32_t index) const {
   const uint64_t color = index % 8 * 512;
   char* top = stacks + (index + 1) * kStackStride - color;

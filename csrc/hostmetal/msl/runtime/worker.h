@@ -1,5 +1,5 @@
-// What one OS thread needs to run threadgroups: fibers, their stacks, threadgroup memory. Made at the thread's first dispatch,
-// freed when the thread ends.
+// What one OS thread needs to run threadgroups: fibers, their stacks, threadgroup memory. Made at
+// the thread's first dispatch, freed when the thread ends.
 #pragma once
 #include "fiber.h"
 
@@ -32,7 +32,8 @@ struct Worker {
   // Null where memory is short.
   static Worker* of_this_thread();
 
-  // Makes the stacks of fibers 0 .. n - 1 usable. A dispatch of one simdgroup costs 32 of them, not 1024.
+  // Makes the stacks of fibers 0 .. n - 1 usable. A dispatch of one simdgroup costs 32 of them, not
+  // 1024.
   bool ensure_stacks(uint32_t n);
 
   void* stack_top(uint32_t index) const;

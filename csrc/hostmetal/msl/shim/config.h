@@ -1,4 +1,5 @@
-// What differs between the two ways to compile a kernel: for the CPU (plain C++), and strict (C++ for OpenCL, checked only).
+// What differs between the two ways to compile a kernel: for the CPU (plain C++), and strict (C++
+// for OpenCL, checked only).
 #pragma once
 
 #define MSL_INLINE inline __attribute__((always_inline))

@@ -30,33 +30,33 @@ namespace metal {
 template <class T>
 struct numeric_limits;
 
-#define MSL_FLOAT_LIMITS(T, smallest, largest, step, bits)               \
-  template <>                                                            \
-  struct numeric_limits<T> {                                             \
-    MSL_STATIC bool is_integer = false;                                  \
-    MSL_STATIC bool is_signed = true;                                    \
-    MSL_STATIC int digits = bits;                                        \
-    static constexpr T min() { return (T)smallest; }                     \
-    static constexpr T max() { return (T)largest; }                      \
-    static constexpr T lowest() { return (T)-largest; }                  \
-    static constexpr T epsilon() { return (T)step; }                     \
-    static constexpr T infinity() { return (T)__builtin_inff(); }        \
-    static constexpr T quiet_NaN() { return (T)__builtin_nanf(""); }     \
+#define MSL_FLOAT_LIMITS(T, smallest, largest, step, bits)                                         \
+  template <>                                                                                      \
+  struct numeric_limits<T> {                                                                       \
+    MSL_STATIC bool is_integer = false;                                                            \
+    MSL_STATIC bool is_signed = true;                                                              \
+    MSL_STATIC int digits = bits;                                                                  \
+    static constexpr T min() { return (T)smallest; }                                               \
+    static constexpr T max() { return (T)largest; }                                                \
+    static constexpr T lowest() { return (T) - largest; }                                          \
+    static constexpr T epsilon() { return (T)step; }                                               \
+    static constexpr T infinity() { return (T)__builtin_inff(); }                                  \
+    static constexpr T quiet_NaN() { return (T)__builtin_nanf(""); }                               \
   };
 MSL_FLOAT_LIMITS(float, FLT_MIN, FLT_MAX, FLT_EPSILON, 24)
 MSL_FLOAT_LIMITS(half, 6.103515625e-05f, 65504.0f, 9.765625e-04f, 11)
 MSL_FLOAT_LIMITS(bfloat, 1.175494351e-38f, 3.38953139e+38f, 0.0078125f, 8)
 #undef MSL_FLOAT_LIMITS
 
-#define MSL_INTEGER_LIMITS(T, smallest, largest, bits)  \
-  template <>                                           \
-  struct numeric_limits<T> {                            \
-    MSL_STATIC bool is_integer = true;                  \
-    MSL_STATIC bool is_signed = (smallest) < 0;         \
-    MSL_STATIC int digits = bits;                       \
-    static constexpr T min() { return smallest; }       \
-    static constexpr T max() { return largest; }        \
-    static constexpr T lowest() { return smallest; }    \
+#define MSL_INTEGER_LIMITS(T, smallest, largest, bits)                                             \
+  template <>                                                                                      \
+  struct numeric_limits<T> {                                                                       \
+    MSL_STATIC bool is_integer = true;                                                             \
+    MSL_STATIC bool is_signed = (smallest) < 0;                                                    \
+    MSL_STATIC int digits = bits;                                                                  \
+    static constexpr T min() { return smallest; }                                                  \
+    static constexpr T max() { return largest; }                                                   \
+    static constexpr T lowest() { return smallest; }                                               \
   };
 MSL_INTEGER_LIMITS(char, -128, 127, 7)
 MSL_INTEGER_LIMITS(uchar, 0, 255, 8)

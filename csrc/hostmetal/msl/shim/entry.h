@@ -1,4 +1,5 @@
-// Hands a kernel its arguments. The rewriter writes one signature struct for each kernel: what every parameter is.
+// Hands a kernel its arguments. The rewriter writes one signature struct for each kernel: what
+// every parameter is.
 #pragma once
 #include "../runtime/worker.h"
 #include "vec.h"
@@ -39,27 +40,41 @@ inline __attribute__((always_inline)) Position builtin(const Fiber& fiber) {
   const uint32_t* threads = worker.threads;
   const Position& at = fiber.position;
   switch (kind) {
-    case kThreadPositionInGrid: {
-      const Position origin = multiply(worker.group, threads);
-      return {origin.x + at.x, origin.y + at.y, origin.z + at.z};
-    }
-    case kThreadPositionInThreadgroup: return at;
-    case kThreadIndexInThreadgroup: return {fiber.index, 0, 0};
-    case kThreadgroupPositionInGrid: return worker.group;
-    case kThreadsPerGrid: return multiply({groups[0], groups[1], groups[2]}, threads);
-    case kThreadsPerThreadgroup: return {threads[0], threads[1], threads[2]};
-    case kThreadgroupsPerGrid: return {groups[0], groups[1], groups[2]};
-    case kThreadIndexInSimdgroup: return {fiber.lane, 0, 0};
-    case kSimdgroupIndexInThreadgroup: return {fiber.simdgroup->index, 0, 0};
-    case kThreadsPerSimdgroup: return {kLanes, 0, 0};
-    case kSimdgroupsPerThreadgroup: return {worker.n_simdgroups, 0, 0};
-    case kThreadIndexInQuadgroup: return {fiber.lane % 4, 0, 0};
-    case kQuadgroupIndexInThreadgroup: return {fiber.index / 4, 0, 0};
-    default: return {0, 0, 0};
+  case kThreadPositionInGrid: {
+    const Position origin = multiply(worker.group, threads);
+    return {origin.x + at.x, origin.y + at.y, origin.z + at.z};
+  }
+  case kThreadPositionInThreadgroup:
+    return at;
+  case kThreadIndexInThreadgroup:
+    return {fiber.index, 0, 0};
+  case kThreadgroupPositionInGrid:
+    return worker.group;
+  case kThreadsPerGrid:
+    return multiply({groups[0], groups[1], groups[2]}, threads);
+  case kThreadsPerThreadgroup:
+    return {threads[0], threads[1], threads[2]};
+  case kThreadgroupsPerGrid:
+    return {groups[0], groups[1], groups[2]};
+  case kThreadIndexInSimdgroup:
+    return {fiber.lane, 0, 0};
+  case kSimdgroupIndexInThreadgroup:
+    return {fiber.simdgroup->index, 0, 0};
+  case kThreadsPerSimdgroup:
+    return {kLanes, 0, 0};
+  case kSimdgroupsPerThreadgroup:
+    return {worker.n_simdgroups, 0, 0};
+  case kThreadIndexInQuadgroup:
+    return {fiber.lane % 4, 0, 0};
+  case kQuadgroupIndexInThreadgroup:
+    return {fiber.index / 4, 0, 0};
+  default:
+    return {0, 0, 0};
   }
 }
 
-// The kernel's parameter type decides how an argument is passed: pointer, reference, scalar or vector.
+// The kernel's parameter type decides how an argument is passed: pointer, reference, scalar or
+// vector.
 template <class T>
 struct Parameter {
   template <ArgumentKind kind, int>
@@ -108,7 +123,8 @@ struct Call<Signature, void (*)(Parameters...)> {
   template <void (*kernel)(Parameters...), int... i>
   static inline __attribute__((always_inline)) void run(const Fiber& fiber, Indices<i...>) {
     kernel(Parameter<metal::remove_cv_t<Parameters>>::template get<Signature::arguments[i].kind,
-                                                            Signature::arguments[i].index>(fiber)...);
+                                                                   Signature::arguments[i].index>(
+        fiber)...);
   }
 };
 template <int n, int... i>
@@ -124,7 +140,8 @@ inline __attribute__((always_inline)) void call(const Fiber& fiber) {
       fiber, typename MakeIndices<Signature::count>::type());
 }
 
-// A function constant is read where it is used: it belongs to the pipeline, and several may run at once.
+// A function constant is read where it is used: it belongs to the pipeline, and several may run at
+// once.
 template <class T, int index>
 inline __attribute__((always_inline)) T constant_value() {
   static_assert(index < MSL_MAX_CONSTANTS && sizeof(T) <= 8, "see abi.h");
@@ -133,7 +150,8 @@ inline __attribute__((always_inline)) T constant_value() {
   return value;
 }
 
-// Threadgroup arrays of a kernel lie one behind the other in the arena; the rewriter chains the offsets.
+// Threadgroup arrays of a kernel lie one behind the other in the arena; the rewriter chains the
+// offsets.
 constexpr uint32_t threadgroup_offset(uint32_t previous_end) { return (previous_end + 63) & ~63u; }
 
 template <class T>
@@ -146,11 +164,16 @@ inline __attribute__((always_inline)) T& threadgroup_array(uint32_t offset) {
 
 }  // namespace msl
 
-#define MSL_ENTRY(symbol, signature, ...) \
+#define MSL_SIGNATURE(name, n, ...)                                                                \
+  struct name {                                                                                    \
+    static constexpr int count = n;                                                                \
+    static constexpr ::msl::Argument arguments[n + 1] = {__VA_ARGS__};                             \
+  };
+#define MSL_ENTRY(symbol, signature, ...)                                                          \
   extern "C" void symbol(const ::msl::Fiber& fiber) { ::msl::call<signature, &__VA_ARGS__>(fiber); }
-#define MSL_THREADGROUP_ARRAY(type, name, dims, previous_end)                       \
-  typedef type name##_type dims;                                                    \
-  constexpr unsigned name##_offset = ::msl::threadgroup_offset(previous_end);       \
-  constexpr unsigned name##_end = name##_offset + (unsigned)sizeof(name##_type);    \
+#define MSL_THREADGROUP_ARRAY(type, name, dims, previous_end)                                      \
+  typedef type name##_type dims;                                                                   \
+  constexpr unsigned name##_offset = ::msl::threadgroup_offset(previous_end);                      \
+  constexpr unsigned name##_end = name##_offset + (unsigned)sizeof(name##_type);                   \
   name##_type& name = ::msl::threadgroup_array<name##_type>(name##_offset);
 #define MSL_TYPE(...) __VA_ARGS__

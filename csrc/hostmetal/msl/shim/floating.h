@@ -1,56 +1,58 @@
-// Floating-point functions. Scalars are plain overloads, so that mixed arguments resolve as they do in Metal; a half or bfloat
-// argument is computed in float and rounded once.
+// Floating-point functions. Scalars are plain overloads, so that mixed arguments resolve as they do
+// in Metal; a half or bfloat argument is computed in float and rounded once.
 #pragma once
 #include "vec.h"
 
-#define MSL_EACH_FLOAT_VEC(M, name) \
-  M(name, float, 2) M(name, float, 3) M(name, float, 4) M(name, half, 2) M(name, half, 3) \
-      M(name, half, 4) M(name, bfloat, 2) M(name, bfloat, 3) M(name, bfloat, 4)
+#define MSL_EACH_FLOAT_VEC(M, name)                                                                \
+  M(name, float, 2)                                                                                \
+  M(name, float, 3)                                                                                \
+  M(name, float, 4) M(name, half, 2) M(name, half, 3) M(name, half, 4) M(name, bfloat, 2)          \
+      M(name, bfloat, 3) M(name, bfloat, 4)
 
-#define MSL_UNARY_VEC(name, T, N)                                                \
-  MSL_INLINE vec<T, N> name(vec<T, N> a) {                                       \
-    for (int i = 0; i < N; ++i) a.lanes[i] = name((T)a.lanes[i]);                \
-    return a;                                                                    \
+#define MSL_UNARY_VEC(name, T, N)                                                                  \
+  MSL_INLINE vec<T, N> name(vec<T, N> a) {                                                         \
+    for (int i = 0; i < N; ++i) a.lanes[i] = name((T)a.lanes[i]);                                  \
+    return a;                                                                                      \
   }
-#define MSL_BINARY_VEC(name, T, N)                                               \
-  MSL_INLINE vec<T, N> name(vec<T, N> a, vec<T, N> b) {                          \
-    for (int i = 0; i < N; ++i) a.lanes[i] = name((T)a.lanes[i], (T)b.lanes[i]); \
-    return a;                                                                    \
+#define MSL_BINARY_VEC(name, T, N)                                                                 \
+  MSL_INLINE vec<T, N> name(vec<T, N> a, vec<T, N> b) {                                            \
+    for (int i = 0; i < N; ++i) a.lanes[i] = name((T)a.lanes[i], (T)b.lanes[i]);                   \
+    return a;                                                                                      \
   }
-#define MSL_UNARY(name, expression)                                              \
-  MSL_INLINE float name(float x) { return expression; }                          \
-  MSL_INLINE half name(half a) { return (half)name((float)a); }                  \
-  MSL_INLINE bfloat name(bfloat a) { return (bfloat)name((float)a); }            \
+#define MSL_UNARY(name, expression)                                                                \
+  MSL_INLINE float name(float x) { return expression; }                                            \
+  MSL_INLINE half name(half a) { return (half)name((float)a); }                                    \
+  MSL_INLINE bfloat name(bfloat a) { return (bfloat)name((float)a); }                              \
   MSL_EACH_FLOAT_VEC(MSL_UNARY_VEC, name)
-#define MSL_BINARY(name, expression)                                             \
-  MSL_INLINE float name(float x, float y) { return expression; }                 \
-  MSL_INLINE half name(half a, half b) { return (half)name((float)a, (float)b); } \
-  MSL_INLINE bfloat name(bfloat a, bfloat b) { return (bfloat)name((float)a, (float)b); } \
+#define MSL_BINARY(name, expression)                                                               \
+  MSL_INLINE float name(float x, float y) { return expression; }                                   \
+  MSL_INLINE half name(half a, half b) { return (half)name((float)a, (float)b); }                  \
+  MSL_INLINE bfloat name(bfloat a, bfloat b) { return (bfloat)name((float)a, (float)b); }          \
   MSL_EACH_FLOAT_VEC(MSL_BINARY_VEC, name)
 
 // Metal has them three times: plain, precise:: and fast::. Here all three are the C library's.
-#define MSL_TRANSCENDENTAL                        \
-  MSL_UNARY(exp, __builtin_expf(x))               \
-  MSL_UNARY(exp2, __builtin_exp2f(x))             \
-  MSL_UNARY(exp10, __builtin_powf(10.0f, x))      \
-  MSL_UNARY(log, __builtin_logf(x))               \
-  MSL_UNARY(log2, __builtin_log2f(x))             \
-  MSL_UNARY(log10, __builtin_log10f(x))           \
-  MSL_UNARY(sin, __builtin_sinf(x))               \
-  MSL_UNARY(cos, __builtin_cosf(x))               \
-  MSL_UNARY(tan, __builtin_tanf(x))               \
-  MSL_UNARY(asin, __builtin_asinf(x))             \
-  MSL_UNARY(acos, __builtin_acosf(x))             \
-  MSL_UNARY(atan, __builtin_atanf(x))             \
-  MSL_UNARY(sinh, __builtin_sinhf(x))             \
-  MSL_UNARY(cosh, __builtin_coshf(x))             \
-  MSL_UNARY(tanh, __builtin_tanhf(x))             \
-  MSL_UNARY(sqrt, __builtin_sqrtf(x))             \
-  MSL_UNARY(rsqrt, 1.0f / __builtin_sqrtf(x))     \
-  MSL_BINARY(pow, __builtin_powf(x, y))           \
-  MSL_BINARY(powr, __builtin_powf(x, y))          \
-  MSL_BINARY(atan2, __builtin_atan2f(x, y))       \
-  MSL_BINARY(fmod, __builtin_fmodf(x, y))         \
+#define MSL_TRANSCENDENTAL                                                                         \
+  MSL_UNARY(exp, __builtin_expf(x))                                                                \
+  MSL_UNARY(exp2, __builtin_exp2f(x))                                                              \
+  MSL_UNARY(exp10, __builtin_powf(10.0f, x))                                                       \
+  MSL_UNARY(log, __builtin_logf(x))                                                                \
+  MSL_UNARY(log2, __builtin_log2f(x))                                                              \
+  MSL_UNARY(log10, __builtin_log10f(x))                                                            \
+  MSL_UNARY(sin, __builtin_sinf(x))                                                                \
+  MSL_UNARY(cos, __builtin_cosf(x))                                                                \
+  MSL_UNARY(tan, __builtin_tanf(x))                                                                \
+  MSL_UNARY(asin, __builtin_asinf(x))                                                              \
+  MSL_UNARY(acos, __builtin_acosf(x))                                                              \
+  MSL_UNARY(atan, __builtin_atanf(x))                                                              \
+  MSL_UNARY(sinh, __builtin_sinhf(x))                                                              \
+  MSL_UNARY(cosh, __builtin_coshf(x))                                                              \
+  MSL_UNARY(tanh, __builtin_tanhf(x))                                                              \
+  MSL_UNARY(sqrt, __builtin_sqrtf(x))                                                              \
+  MSL_UNARY(rsqrt, 1.0f / __builtin_sqrtf(x))                                                      \
+  MSL_BINARY(pow, __builtin_powf(x, y))                                                            \
+  MSL_BINARY(powr, __builtin_powf(x, y))                                                           \
+  MSL_BINARY(atan2, __builtin_atan2f(x, y))                                                        \
+  MSL_BINARY(fmod, __builtin_fmodf(x, y))                                                          \
   MSL_BINARY(divide, x / y)
 
 namespace metal {
@@ -92,15 +94,15 @@ MSL_INLINE vec<T, N> fma(vec<T, N> a, vec<T, N> b, vec<T, N> c) {
 }
 MSL_INLINE float ldexp(float x, int exponent) { return __builtin_ldexpf(x, exponent); }
 
-#define MSL_CLASSIFY(name, builtin)                                      \
-  MSL_INLINE bool name(float x) { return builtin(x); }                   \
-  MSL_INLINE bool name(half x) { return builtin((float)x); }             \
-  MSL_INLINE bool name(bfloat x) { return builtin((float)x); }           \
-  template <class T, int N>                                              \
-  MSL_INLINE vec<bool, N> name(vec<T, N> a) {                            \
-    vec<bool, N> result;                                                 \
-    for (int i = 0; i < N; ++i) result.lanes[i] = name((T)a.lanes[i]);   \
-    return result;                                                       \
+#define MSL_CLASSIFY(name, builtin)                                                                \
+  MSL_INLINE bool name(float x) { return builtin(x); }                                             \
+  MSL_INLINE bool name(half x) { return builtin((float)x); }                                       \
+  MSL_INLINE bool name(bfloat x) { return builtin((float)x); }                                     \
+  template <class T, int N>                                                                        \
+  MSL_INLINE vec<bool, N> name(vec<T, N> a) {                                                      \
+    vec<bool, N> result;                                                                           \
+    for (int i = 0; i < N; ++i) result.lanes[i] = name((T)a.lanes[i]);                             \
+    return result;                                                                                 \
   }
 MSL_CLASSIFY(isnan, __builtin_isnan)
 MSL_CLASSIFY(isinf, __builtin_isinf)

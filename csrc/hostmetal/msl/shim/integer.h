@@ -4,14 +4,14 @@
 
 namespace metal {
 
-#define MSL_INTEGER_ORDER(T)                                                             \
-  MSL_INLINE T max(T a, T b) { return a < b ? b : a; }                                   \
-  MSL_INLINE T min(T a, T b) { return b < a ? b : a; }                                   \
+#define MSL_INTEGER_ORDER(T)                                                                       \
+  MSL_INLINE T max(T a, T b) { return a < b ? b : a; }                                             \
+  MSL_INLINE T min(T a, T b) { return b < a ? b : a; }                                             \
   MSL_INLINE T clamp(T x, T low, T high) { return x < low ? low : high < x ? high : x; }
 // As Metal's: of a NaN and a number, the number.
-#define MSL_FLOAT_ORDER(T)                                                               \
-  MSL_INLINE T max(T a, T b) { return fmax(a, b); }                                      \
-  MSL_INLINE T min(T a, T b) { return fmin(a, b); }                                      \
+#define MSL_FLOAT_ORDER(T)                                                                         \
+  MSL_INLINE T max(T a, T b) { return fmax(a, b); }                                                \
+  MSL_INLINE T min(T a, T b) { return fmin(a, b); }                                                \
   MSL_INLINE T clamp(T x, T low, T high) { return fmin(fmax(x, low), high); }
 MSL_INTEGER_ORDER(char)
 MSL_INTEGER_ORDER(signed char)
@@ -28,22 +28,23 @@ MSL_FLOAT_ORDER(bfloat)
 #undef MSL_INTEGER_ORDER
 #undef MSL_FLOAT_ORDER
 
-#define MSL_ORDER_VEC(name)                                                                       \
-  template <class T, int N>                                                                       \
-  MSL_INLINE vec<T, N> name(vec<T, N> a, vec<T, N> b) {                                           \
-    for (int i = 0; i < N; ++i) a.lanes[i] = name((T)a.lanes[i], (T)b.lanes[i]);                  \
-    return a;                                                                                     \
-  }                                                                                               \
-  template <class T, int N, class U, enable_if_t<detail::is_scalar<U>, int> = 0>                  \
-  MSL_INLINE vec<T, N> name(vec<T, N> a, U b) {                                                   \
-    return name(a, vec<T, N>(b));                                                                 \
+#define MSL_ORDER_VEC(name)                                                                        \
+  template <class T, int N>                                                                        \
+  MSL_INLINE vec<T, N> name(vec<T, N> a, vec<T, N> b) {                                            \
+    for (int i = 0; i < N; ++i) a.lanes[i] = name((T)a.lanes[i], (T)b.lanes[i]);                   \
+    return a;                                                                                      \
+  }                                                                                                \
+  template <class T, int N, class U, enable_if_t<detail::is_scalar<U>, int> = 0>                   \
+  MSL_INLINE vec<T, N> name(vec<T, N> a, U b) {                                                    \
+    return name(a, vec<T, N>(b));                                                                  \
   }
 MSL_ORDER_VEC(max)
 MSL_ORDER_VEC(min)
 #undef MSL_ORDER_VEC
 
 template <class T, int N>
-MSL_INLINE vec<T, N> clamp(vec<T, N> x, detail::as_is<vec<T, N>> low, detail::as_is<vec<T, N>> high) {
+MSL_INLINE vec<T, N> clamp(vec<T, N> x, detail::as_is<vec<T, N>> low,
+                           detail::as_is<vec<T, N>> high) {
   return min(max(x, low), high);
 }
 template <class T>
@@ -55,8 +56,8 @@ MSL_INLINE T min3(T a, T b, T c) {
   return min(min(a, b), c);
 }
 
-#define MSL_ABS(T) \
-  MSL_INLINE T abs(T x) { return x < 0 ? (T)-x : x; }
+#define MSL_ABS(T)                                                                                 \
+  MSL_INLINE T abs(T x) { return x < 0 ? (T) - x : x; }
 MSL_ABS(char)
 MSL_ABS(short)
 MSL_ABS(int)

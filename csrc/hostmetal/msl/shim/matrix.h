@@ -1,4 +1,5 @@
-// Column-major small matrices of one thread. (simdgroup_matrix.h has those that a simdgroup shares.)
+// Column-major small matrices of one thread. (simdgroup_matrix.h has those that a simdgroup
+// shares.)
 #pragma once
 #include "vec.h"
 
@@ -55,11 +56,11 @@ MSL_INLINE matrix<T, R, C> transpose(matrix<T, C, R> m) {
   return result;
 }
 
-#define MSL_MATRIX_NAMES(T)        \
-  typedef matrix<T, 2, 2> T##2x2;  \
-  typedef matrix<T, 2, 4> T##2x4;  \
-  typedef matrix<T, 3, 3> T##3x3;  \
-  typedef matrix<T, 4, 2> T##4x2;  \
+#define MSL_MATRIX_NAMES(T)                                                                        \
+  typedef matrix<T, 2, 2> T##2x2;                                                                  \
+  typedef matrix<T, 2, 4> T##2x4;                                                                  \
+  typedef matrix<T, 3, 3> T##3x3;                                                                  \
+  typedef matrix<T, 4, 2> T##4x2;                                                                  \
   typedef matrix<T, 4, 4> T##4x4;
 MSL_MATRIX_NAMES(float)
 MSL_MATRIX_NAMES(half)

@@ -1,10 +1,11 @@
-// What stands behind <metal_stdlib> when a kernel is compiled for the CPU. The rewriter includes it at the top of every kernel file.
+// What stands behind <metal_stdlib> when a kernel is compiled for the CPU. The rewriter includes it
+// at the top of every kernel file.
 #pragma once
 #include "atomic.h"
 #include "constants.h"
 #include "entry.h"
-#include "integer.h"
 #include "floating.h"
+#include "integer.h"
 #include "matrix.h"
 #include "simd.h"
 #include "simdgroup_matrix.h"

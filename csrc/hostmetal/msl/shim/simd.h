@@ -1,8 +1,9 @@
-// Operations across the lanes of a simdgroup, and the barriers. Each lane leaves its value in the round's slots; the last to
-// arrive combines them; afterwards every lane reads what it wants. The slots of a round stay readable until the next is complete.
+// Operations across the lanes of a simdgroup, and the barriers. Each lane leaves its value in the
+// round's slots; the last to arrive combines them; afterwards every lane reads what it wants. The
+// slots of a round stay readable until the next is complete.
 #pragma once
-#include "integer.h"
 #include "../runtime/fiber.h"
+#include "integer.h"
 
 #define MSL_LINE uint line = __builtin_LINE()
 
@@ -22,7 +23,8 @@ MSL_INLINE void simdgroup_barrier(mem_flags, MSL_LINE) {
 
 namespace detail {
 
-// The tree of a butterfly over 16, 8, 4, 2, 1, result in slot 0. Lanes that are not there are left out.
+// The tree of a butterfly over 16, 8, 4, 2, 1, result in slot 0. Lanes that are not there are left
+// out.
 template <class T, class Operation>
 __attribute__((noinline)) void reduce(msl::Simdgroup& group) {
   T* values = (T*)group.slots;
@@ -42,12 +44,12 @@ __attribute__((noinline)) void reduce(msl::Simdgroup& group) {
   }
 }
 
-#define MSL_OPERATION(name, expression)               \
-  struct name {                                       \
-    template <class T>                                \
-    static MSL_INLINE T apply(T a, T b) {             \
-      return (T)(expression);                         \
-    }                                                 \
+#define MSL_OPERATION(name, expression)                                                            \
+  struct name {                                                                                    \
+    template <class T>                                                                             \
+    static MSL_INLINE T apply(T a, T b) {                                                          \
+      return (T)(expression);                                                                      \
+    }                                                                                              \
   };
 MSL_OPERATION(Sum, a + b)
 MSL_OPERATION(Product, a* b)
@@ -86,7 +88,8 @@ MSL_INLINE uint lane_index() { return msl::current->lane; }
 // Leaves `value`, waits, and returns the slots.
 template <class T>
 MSL_INLINE T* exchange(T value, uint site, void (*combine)(msl::Simdgroup&)) {
-  static_assert(sizeof(T) <= msl::kSlotBytes && !is_same_v<T, bool>, "no such value in a simd function");
+  static_assert(sizeof(T) <= msl::kSlotBytes && !is_same_v<T, bool>,
+                "no such value in a simd function");
   const msl::Fiber* me = msl::current;
   T* slots = (T*)me->simdgroup->slots;
   slots[me->lane] = value;
@@ -109,15 +112,15 @@ MSL_INLINE T reduced(T value, uint line) {
 
 }  // namespace detail
 
-#define MSL_REDUCTION(name, Operation)              \
-  template <class T>                                \
-  MSL_INLINE T simd_##name(T value, MSL_LINE) {     \
-    return detail::reduced<detail::Operation>(value, line); \
-  }                                                 \
-  template <class T>                                \
-  MSL_INLINE T quad_##name(T value, MSL_LINE) {     \
-    using Op = detail::Operation;                   \
-    const uint first = detail::lane_index() & ~3u;  \
+#define MSL_REDUCTION(name, Operation)                                                             \
+  template <class T>                                                                               \
+  MSL_INLINE T simd_##name(T value, MSL_LINE) {                                                    \
+    return detail::reduced<detail::Operation>(value, line);                                        \
+  }                                                                                                \
+  template <class T>                                                                               \
+  MSL_INLINE T quad_##name(T value, MSL_LINE) {                                                    \
+    using Op = detail::Operation;                                                                  \
+    const uint first = detail::lane_index() & ~3u;                                                 \
     const T* quad = detail::exchange(value, msl::make_site(line, msl::kShuffle), nullptr) + first; \
     return Op::apply(Op::apply(quad[0], quad[2]), Op::apply(quad[1], quad[3]));                    \
   }
@@ -131,12 +134,12 @@ MSL_REDUCTION(xor, Xor)
 #undef MSL_REDUCTION
 
 // `lane` in the expression is the caller's, `n` the argument.
-#define MSL_SHUFFLE(name, expression)                       \
-  template <class T>                                        \
-  MSL_INLINE T name(T value, ushort n, MSL_LINE) {          \
-    const uint lane = detail::lane_index();                 \
-    (void)lane;                                             \
-    return detail::from_lane(value, expression, line);      \
+#define MSL_SHUFFLE(name, expression)                                                              \
+  template <class T>                                                                               \
+  MSL_INLINE T name(T value, ushort n, MSL_LINE) {                                                 \
+    const uint lane = detail::lane_index();                                                        \
+    (void)lane;                                                                                    \
+    return detail::from_lane(value, expression, line);                                             \
   }
 MSL_SHUFFLE(simd_shuffle, n)
 MSL_SHUFFLE(simd_broadcast, n)
@@ -172,12 +175,14 @@ MSL_INLINE T simd_broadcast_first(T value, MSL_LINE) {
 template <class T>
 MSL_INLINE T simd_prefix_inclusive_sum(T value, MSL_LINE) {
   const uint lane = detail::lane_index();
-  return detail::exchange(value, msl::make_site(line, msl::kReduce), detail::prefix_sum<T, true>)[lane];
+  return detail::exchange(value, msl::make_site(line, msl::kReduce),
+                          detail::prefix_sum<T, true>)[lane];
 }
 template <class T>
 MSL_INLINE T simd_prefix_exclusive_sum(T value, MSL_LINE) {
   const uint lane = detail::lane_index();
-  return detail::exchange(value, msl::make_site(line, msl::kReduce), detail::prefix_sum<T, false>)[lane];
+  return detail::exchange(value, msl::make_site(line, msl::kReduce),
+                          detail::prefix_sum<T, false>)[lane];
 }
 
 struct simd_vote {
@@ -189,7 +194,8 @@ struct simd_vote {
   MSL_INLINE bool any() const { return mask != 0; }
 };
 MSL_INLINE simd_vote simd_ballot(bool vote, MSL_LINE) {
-  return simd_vote(*detail::exchange((uint)vote, msl::make_site(line, msl::kReduce), detail::ballot));
+  return simd_vote(
+      *detail::exchange((uint)vote, msl::make_site(line, msl::kReduce), detail::ballot));
 }
 MSL_INLINE bool simd_any(bool vote, MSL_LINE) {
   return detail::reduced<detail::Or>((uint)vote, line) != 0;

@@ -1,4 +1,5 @@
-// simdgroup_matrix<T, 8, 8>: two neighbours of a row in each lane. The lane map is that of Apple's GPUs (MLX relies on it).
+// simdgroup_matrix<T, 8, 8>: two neighbours of a row in each lane. The lane map is that of Apple's
+// GPUs (MLX relies on it).
 #pragma once
 #include "simd.h"
 

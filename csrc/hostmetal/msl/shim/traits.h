@@ -1,4 +1,5 @@
-// The type traits of <metal_stdlib>, and the few that the shim itself needs. No C++ library stands behind them.
+// The type traits of <metal_stdlib>, and the few that the shim itself needs. No C++ library stands
+// behind them.
 #pragma once
 #include "config.h"
 
@@ -82,9 +83,9 @@ struct is_floating_point : bool_constant<is_one_of<remove_cv_t<T>, float, half, 
 template <class T>
 struct is_unsigned : bool_constant<is_one_of<remove_cv_t<T>, bool, uchar, ushort, uint, ulong>> {};
 template <class T>
-struct is_integral
-    : bool_constant<is_unsigned<T>{} ||
-                    is_one_of<remove_cv_t<T>, char, signed char, short, int, long>> {};
+struct is_integral : bool_constant<is_unsigned<T>{} ||
+                                   is_one_of<remove_cv_t<T>, char, signed char, short, int, long>> {
+};
 template <class T>
 struct is_arithmetic : bool_constant<is_integral<T>{} || is_floating_point<T>{}> {};
 template <class T>

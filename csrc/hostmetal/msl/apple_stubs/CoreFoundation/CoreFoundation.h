@@ -1,0 +1,4 @@
+#pragma once
+
+typedef double CFTimeInterval;
+typedef const void* CFTypeRef;
