@@ -10,11 +10,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from mtlqwen.errors import FormatError, ModelError
 from mtlqwen.hub import ModelFiles
-from mtlqwen.sampling import SamplingParams
+from mtlqwen.sampling import MAX_TOKENS, SamplingParams
 from mtlqwen.tokenizer import Tokenizer
 
 DEFAULT_MAX_TOKENS = 4096
@@ -108,16 +108,16 @@ def _template(files: ModelFiles) -> object:
 
 def _defaults(generation: Mapping[str, Any], fallback: object) -> SamplingParams:
     """Return the defaults of generation_config; without one, of the GGUF; without both, greedy."""
-    temperature: object = 0.0
+    temperature: Any = 0.0
     if generation.get("do_sample"):
         temperature = generation.get("temperature", 1.0)
     elif not generation and fallback is not None:
         temperature = fallback
-    usable = isinstance(temperature, (int, float)) and math.isfinite(temperature)
+    usable = _is_number(temperature) and math.isfinite(temperature)
     limit = generation.get("max_new_tokens")
     return SamplingParams(
-        temperature=max(float(temperature), 0.0) if usable else 0.0,  # type: ignore[arg-type]
-        max_tokens=limit if isinstance(limit, int) and limit > 0 else DEFAULT_MAX_TOKENS,
+        temperature=max(float(temperature), 0.0) if usable else 0.0,
+        max_tokens=min(limit, MAX_TOKENS) if _is_count(limit) and limit else DEFAULT_MAX_TOKENS,
         ignore_eos=False,
     )
 
@@ -125,4 +125,12 @@ def _defaults(generation: Mapping[str, Any], fallback: object) -> SamplingParams
 def _ids(*values: object) -> tuple[int, ...]:
     """Return every token id in ``values`` (ids, lists of ids, None) once, in order."""
     flat = [i for value in values for i in (value if isinstance(value, list) else [value])]
-    return tuple(dict.fromkeys(i for i in flat if isinstance(i, int) and i >= 0))
+    return tuple(dict.fromkeys(i for i in flat if _is_count(i) and i <= MAX_TOKENS))
+
+
+def _is_number(value: object) -> TypeGuard[int | float]:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _is_count(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0

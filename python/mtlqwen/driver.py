@@ -150,7 +150,7 @@ class Driver:
 
     def drop(self, sequence: int) -> None:
         """Cancel and forget a sequence. Takes no lock: a destructor may call it anywhere."""
-        if os.getpid() != self._pid or self._closed:
+        if self._closed or os.getpid() != self._pid:
             return
         # It may have ended or the engine may have closed a moment ago.
         with contextlib.suppress(ValueError, RuntimeError):

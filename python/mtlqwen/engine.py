@@ -327,7 +327,7 @@ class Engine:
 
     def __del__(self) -> None:
         """Close an engine that nobody holds any more."""
-        if hasattr(self, "_driver"):
+        if hasattr(self, "_driver") and not self._driver.closed:
             self._driver.close()
 
     def __repr__(self) -> str:
