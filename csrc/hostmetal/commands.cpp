@@ -22,7 +22,9 @@ void HostCommandBuffer::begin(const MTL4::CommandAllocator* allocator) {
   recording_ = std::make_unique<Recording>();
   has_ended_ = false;
   if (is_open) recording_->refuse("[hostmetal] command buffer: begun twice without an end");
-  if (!allocator) return recording_->refuse("[hostmetal] command buffer: begun without an allocator");
+  if (!allocator) {
+    return recording_->refuse("[hostmetal] command buffer: begun without an allocator");
+  }
   recording_->allocator = static_cast<const HostCommandAllocator*>(allocator)->state;
   if (recording_->allocator->was_reset_early.exchange(false)) {
     recording_->refuse("[hostmetal] command allocator: reset while its commands were running");

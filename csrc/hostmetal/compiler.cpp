@@ -46,20 +46,20 @@ Wanted read_descriptor(const MTL4::ComputePipelineDescriptor* descriptor) {
 
 const char* type_name(uint32_t type) {
   switch (type) {
-    case MTL::DataTypeFloat:
-      return "float";
-    case MTL::DataTypeHalf:
-      return "half";
-    case MTL::DataTypeBFloat:
-      return "bfloat";
-    case MTL::DataTypeInt:
-      return "int";
-    case MTL::DataTypeUInt:
-      return "uint";
-    case MTL::DataTypeBool:
-      return "bool";
-    default:
-      return "another type";
+  case MTL::DataTypeFloat:
+    return "float";
+  case MTL::DataTypeHalf:
+    return "half";
+  case MTL::DataTypeBFloat:
+    return "bfloat";
+  case MTL::DataTypeInt:
+    return "int";
+  case MTL::DataTypeUInt:
+    return "uint";
+  case MTL::DataTypeBool:
+    return "bool";
+  default:
+    return "another type";
   }
 }
 
@@ -99,7 +99,8 @@ MTL::ComputePipelineState* make_pipeline(const MTL4::ComputePipelineDescriptor* 
   const std::string name = text_of(wanted.function->name());
   const MslKernel* kernel = library->find(name);
   if (!kernel) {
-    problem = concat("[hostmetal] kernel ", name, ": not in the library ", text_of(library->label.get()));
+    problem =
+        concat("[hostmetal] kernel ", name, ": not in the library ", text_of(library->label.get()));
     return nullptr;
   }
   const auto constants = bind_constants(*kernel, wanted.constants, problem);
@@ -127,9 +128,9 @@ MTL4::Compiler* Device::newCompiler(const MTL4::CompilerDescriptor* /*descriptor
 
 namespace MTL4 {
 
-MTL::ComputePipelineState* Compiler::newComputePipelineState(
-    const ComputePipelineDescriptor* descriptor, const CompilerTaskOptions* /*options*/,
-    NS::Error** error) {
+MTL::ComputePipelineState*
+Compiler::newComputePipelineState(const ComputePipelineDescriptor* descriptor,
+                                  const CompilerTaskOptions* /*options*/, NS::Error** error) {
   using namespace mtlqwen::hostmetal;
   if (!this) return nullptr;
   std::string problem;

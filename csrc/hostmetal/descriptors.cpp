@@ -11,9 +11,7 @@ LibraryFunctionDescriptor* LibraryFunctionDescriptor::alloc() {
   return new LibraryFunctionDescriptor;
 }
 LibraryFunctionDescriptor* LibraryFunctionDescriptor::init() { return this; }
-MTL::Library* LibraryFunctionDescriptor::library() const {
-  return this ? library_.get() : nullptr;
-}
+MTL::Library* LibraryFunctionDescriptor::library() const { return this ? library_.get() : nullptr; }
 NS::String* LibraryFunctionDescriptor::name() const { return this ? name_.get() : nullptr; }
 
 void LibraryFunctionDescriptor::setLibrary(const MTL::Library* library) {
@@ -99,9 +97,7 @@ ArgumentTableDescriptor* ArgumentTableDescriptor::alloc() { return new ArgumentT
 ArgumentTableDescriptor* ArgumentTableDescriptor::init() { return this; }
 NS::String* ArgumentTableDescriptor::label() const { return this ? label_.get() : nullptr; }
 bool ArgumentTableDescriptor::initializeBindings() const { return this && initialize_; }
-NS::UInteger ArgumentTableDescriptor::maxBufferBindCount() const {
-  return this ? max_buffers_ : 0;
-}
+NS::UInteger ArgumentTableDescriptor::maxBufferBindCount() const { return this ? max_buffers_ : 0; }
 
 void ArgumentTableDescriptor::setLabel(const NS::String* label) {
   if (this) label_ = keep(label);

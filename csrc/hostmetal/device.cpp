@@ -41,9 +41,7 @@ NS::UInteger Device::maxBufferLength() const {
   return this ? static_cast<const HostDevice*>(this)->max_buffer_bytes : 0;
 }
 
-NS::UInteger Device::maxThreadgroupMemoryLength() const {
-  return this ? MSL_THREADGROUP_BYTES : 0;
-}
+NS::UInteger Device::maxThreadgroupMemoryLength() const { return this ? MSL_THREADGROUP_BYTES : 0; }
 
 Size Device::maxThreadsPerThreadgroup() const {
   constexpr NS::UInteger kMax = MSL_MAX_THREADS;

@@ -30,7 +30,7 @@ class HostDevice final : public MTL::Device {
   std::atomic<uint32_t> abort{0};
   std::atomic<uint64_t> allocated_bytes{0};
   std::atomic<uint64_t> next_id{1};
-  std::mutex mapping_mutex;        // of all sparse buffers' runs
+  std::mutex mapping_mutex;          // of all sparse buffers' runs
   std::atomic<uint64_t> updates{0};  // mapping updates that have been carried out
 
  private:

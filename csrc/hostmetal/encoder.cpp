@@ -80,7 +80,8 @@ std::string HostEncoder::check_arguments() const {
   if (!arguments) return "no argument table is set";
   if (!arguments->problem.empty()) return arguments->problem;
   for (uint32_t i = 0; i < MSL_MAX_BUFFERS; ++i) {
-    if ((mask >> i & 1) && arguments->addresses[i] == 0) return concat("buffer ", i, " is not bound");
+    if ((mask >> i & 1) && arguments->addresses[i] == 0)
+      return concat("buffer ", i, " is not bound");
   }
   return {};
 }
@@ -152,8 +153,7 @@ void CommandEncoder::barrierAfterEncoderStages(MTL::Stages afterEncoderStages,
                        .of_queue = false});
 }
 
-void CommandEncoder::barrierAfterQueueStages(MTL::Stages afterQueueStages,
-                                             MTL::Stages beforeStages,
+void CommandEncoder::barrierAfterQueueStages(MTL::Stages afterQueueStages, MTL::Stages beforeStages,
                                              VisibilityOptions visibilityOptions) {
   if (!this) return;
   host(this)->barrier({.after = afterQueueStages,
@@ -174,14 +174,13 @@ void CommandEncoder::setLabel(const NS::String* label) {
 
 void ComputeCommandEncoder::setArgumentTable(const ArgumentTable* argumentTable) {
   if (!this) return;
-  host(this)->arguments = NS::RetainPtr(
-      static_cast<HostArgumentTable*>(const_cast<ArgumentTable*>(argumentTable)));
+  host(this)->arguments =
+      NS::RetainPtr(static_cast<HostArgumentTable*>(const_cast<ArgumentTable*>(argumentTable)));
 }
 
 void ComputeCommandEncoder::setComputePipelineState(const MTL::ComputePipelineState* state) {
   if (!this) return;
-  host(this)->pipeline =
-      NS::RetainPtr(const_cast<HostPipeline*>(mtlqwen::hostmetal::host(state)));
+  host(this)->pipeline = NS::RetainPtr(const_cast<HostPipeline*>(mtlqwen::hostmetal::host(state)));
 }
 
 void ComputeCommandEncoder::setThreadgroupMemoryLength(NS::UInteger length, NS::UInteger index) {
@@ -190,10 +189,10 @@ void ComputeCommandEncoder::setThreadgroupMemoryLength(NS::UInteger length, NS::
   HostEncoder& encoder = *host(this);
   if (index >= MSL_MAX_THREADGROUP_SLOTS || length % kGranule != 0 ||
       length > MSL_THREADGROUP_BYTES) {
-    return encoder.refuse(mtlqwen::concat(
-        "threadgroup memory: bad length (got ", length, " bytes at index ", index,
-        ", want a multiple of 16 up to ", MSL_THREADGROUP_BYTES, " at an index below ",
-        MSL_MAX_THREADGROUP_SLOTS, ")"));
+    return encoder.refuse(mtlqwen::concat("threadgroup memory: bad length (got ", length,
+                                          " bytes at index ", index,
+                                          ", want a multiple of 16 up to ", MSL_THREADGROUP_BYTES,
+                                          " at an index below ", MSL_MAX_THREADGROUP_SLOTS, ")"));
   }
   encoder.threadgroup_bytes[index] = static_cast<uint32_t>(length);
 }

@@ -42,8 +42,7 @@ std::string CpuExecutor::name() const {
 }
 
 void* CpuExecutor::allocate(uint64_t bytes) {
-  return or_null(
-      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  return or_null(mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
 }
 
 void CpuExecutor::free(void* address, uint64_t bytes) { munmap(address, bytes); }
@@ -109,7 +108,8 @@ const MslLibrary* CpuExecutor::open_library(const std::string& path, std::string
 
 namespace {
 
-constexpr uint64_t kCopyUnit = uint64_t{256} << 10;  // bytes of a copy or fill that one thread takes
+// Bytes of a copy or fill that one thread takes at a time.
+constexpr uint64_t kCopyUnit = uint64_t{256} << 10;
 
 uint64_t units_of(const Work& work) {
   if (work.kind != WorkKind::kLaunch) return ceil_div(work.bytes, kCopyUnit);

@@ -26,22 +26,22 @@ namespace {
 
 uint64_t size_of(MTL::DataType type) {
   switch (type) {
-    case MTL::DataTypeBool:
-    case MTL::DataTypeChar:
-    case MTL::DataTypeUChar:
-      return 1;
-    case MTL::DataTypeHalf:
-    case MTL::DataTypeBFloat:
-    case MTL::DataTypeShort:
-    case MTL::DataTypeUShort:
-      return 2;
-    case MTL::DataTypeFloat:
-    case MTL::DataTypeInt:
-    case MTL::DataTypeUInt:
-      return 4;
-    case MTL::DataTypeLong:
-    case MTL::DataTypeULong:
-      return 8;
+  case MTL::DataTypeBool:
+  case MTL::DataTypeChar:
+  case MTL::DataTypeUChar:
+    return 1;
+  case MTL::DataTypeHalf:
+  case MTL::DataTypeBFloat:
+  case MTL::DataTypeShort:
+  case MTL::DataTypeUShort:
+    return 2;
+  case MTL::DataTypeFloat:
+  case MTL::DataTypeInt:
+  case MTL::DataTypeUInt:
+    return 4;
+  case MTL::DataTypeLong:
+  case MTL::DataTypeULong:
+    return 8;
   }
   return 0;
 }

@@ -9,10 +9,11 @@ namespace mtlqwen::hostmetal {
 
 struct Memory;
 
-// Consecutive tiles that are mapped to consecutive tiles of one heap.
+// Consecutive tiles that are mapped to consecutive tiles of one heap, which they own beside its MTL::Heap:
+// the pages of a mapped heap stay.
 struct MappedRun {
   uint64_t n_tiles = 0;
-  std::shared_ptr<Memory> heap;  // the second owner beside the MTL::Heap: a mapped heap's pages stay
+  std::shared_ptr<Memory> heap;
   uint64_t heap_tile = 0;
 };
 

@@ -36,10 +36,10 @@ struct Memory {
   const uint64_t id;  // never used again, unlike addresses
   const MemoryKind kind;
   const uint64_t bytes;
-  void* base = nullptr;      // null for a heap
-  int heap = -1;             // of a heap: the executor's name for it
-  uint64_t page_bytes = 0;   // of a sparse buffer: its tile; of a heap: the largest tile that it serves
-  bool is_private = false;   // contents() is null
+  void* base = nullptr;     // null for a heap
+  int heap = -1;            // of a heap: the executor's name for it
+  uint64_t page_bytes = 0;  // a sparse buffer's tile; the largest tile that a heap serves
+  bool is_private = false;  // contents() is null
   std::atomic<bool> released{false};
 
   // Of a sparse buffer, under HostDevice::mapping_mutex.

@@ -104,8 +104,7 @@ void QueueWorker::carry_out(CommitItem& item) {
 void QueueWorker::carry_out(SignalItem& item) { item.event->signal(item.value); }
 
 void QueueWorker::carry_out(WaitItem& item) {
-  while (!item.event->wait(item.value, kWaitSliceMs) && !stopping_) {
-  }
+  while (!item.event->wait(item.value, kWaitSliceMs) && !stopping_) {}
 }
 
 void QueueWorker::carry_out(MappingUpdate& item) {

@@ -12,7 +12,8 @@ namespace mtlqwen::hostmetal {
 // The members of some sets, as they were when a command buffer was committed.
 class ResidentIds {
  public:
-  using Ids = std::shared_ptr<const std::vector<uint64_t>>;  // sorted; shared by a set and the commits that saw it
+  // Sorted. Shared by a set and the commits that saw it.
+  using Ids = std::shared_ptr<const std::vector<uint64_t>>;
   void add(Ids ids) { sets_.push_back(std::move(ids)); }
   [[nodiscard]] bool contains(uint64_t id) const;
 

@@ -14,12 +14,12 @@ std::shared_ptr<Memory> MemoryOf::get(const MTL::Allocation* allocation) {
 
 uint64_t tile_bytes(MTL::SparsePageSize page_size) {
   switch (page_size) {
-    case MTL::SparsePageSize16:
-      return uint64_t{16} << 10;
-    case MTL::SparsePageSize64:
-      return uint64_t{64} << 10;
-    case MTL::SparsePageSize256:
-      return uint64_t{256} << 10;
+  case MTL::SparsePageSize16:
+    return uint64_t{16} << 10;
+  case MTL::SparsePageSize64:
+    return uint64_t{64} << 10;
+  case MTL::SparsePageSize256:
+    return uint64_t{256} << 10;
   }
   return 0;
 }

@@ -152,7 +152,8 @@ void CommandRunner::flush() {
   if (failure_ || group_.empty()) return;
   const RunResult result = device_.executor().run(group_, device_.abort_flag());
   if (result.status == MSL_ABORTED) {
-    failure_ = {.code = MTL4::CommandQueueErrorInternal, .text = "stopped on request", .aborted = true};
+    failure_ = {
+        .code = MTL4::CommandQueueErrorInternal, .text = "stopped on request", .aborted = true};
   } else if (result.status != MSL_OK) {
     const MslKernel* kernel = group_[result.index].dispatch.kernel;
     refuse(concat("[hostmetal] kernel ", kernel ? kernel->name : "", ": ", result.error));

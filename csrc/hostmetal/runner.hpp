@@ -52,8 +52,10 @@ class CommandRunner {
   MTL::Stages group_stages_ = 0;
   size_t group_start_ = 0;  // its first command
   size_t index_ = 0;        // the command at hand
-  std::map<uint64_t, std::shared_ptr<Memory>> used_;  // by base: checked, and kept until the run is over
-  std::array<const Memory*, MSL_MAX_BUFFERS> recent_{};  // of used_: what each binding pointed into last
+  // By id: what was checked, kept until the run is over.
+  std::map<uint64_t, std::shared_ptr<Memory>> used_;
+  // Of used_: what each binding pointed into last.
+  std::array<const Memory*, MSL_MAX_BUFFERS> recent_{};
   Failure failure_;
 };
 

@@ -28,7 +28,8 @@ std::string check_memories(const MappingUpdate& update) {
   if (!update.buffer) return "mapping: of no buffer";
   const Memory& buffer = *update.buffer;
   if (buffer.released) return concat("mapping: ", buffer.name(), " was released before it");
-  if (buffer.kind != MemoryKind::kSparse) return concat("mapping: ", buffer.name(), " is not sparse");
+  if (buffer.kind != MemoryKind::kSparse)
+    return concat("mapping: ", buffer.name(), " is not sparse");
   if (!update.heap) return {};
   const Memory& heap = *update.heap;
   if (heap.released) return concat("mapping: ", heap.name(), " was released before it");
@@ -98,9 +99,8 @@ bool carry_out(Executor& executor, const MappingUpdate& update, const Step& step
     return true;
   }
   if (!executor.map(address, bytes, update.heap->heap, step.heap_tile * page)) return false;
-  buffer.runs.map(step.first, {.n_tiles = step.n_tiles,
-                               .heap = update.heap,
-                               .heap_tile = step.heap_tile});
+  buffer.runs.map(step.first,
+                  {.n_tiles = step.n_tiles, .heap = update.heap, .heap_tile = step.heap_tile});
   return true;
 }
 

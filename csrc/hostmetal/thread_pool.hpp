@@ -26,19 +26,20 @@ class ThreadPool {
   // several threads take turns.
   template <class Body>
   void run(uint64_t units, Body& body) {
-    run(units, [](void* context, uint64_t first, uint64_t count) {
+    const Function call = [](void* context, uint64_t first, uint64_t count) {
       (*static_cast<Body*>(context))(first, count);
-    }, &body);
+    };
+    run(units, call, &body);
   }
 
  private:
   using Function = void (*)(void* context, uint64_t first, uint64_t count);
   void run(uint64_t units, Function function, void* context);
-  void help();              // a pool thread's life
-  bool enter();             // joins the open job, if there is one
-  void leave();             // the last one out wakes the caller
-  void work();              // takes chunks until none are left
-  void close_and_wait();    // nobody may enter any more; waits for those inside
+  void help();            // a pool thread's life
+  bool enter();           // joins the open job, if there is one
+  void leave();           // the last one out wakes the caller
+  void work();            // takes chunks until none are left
+  void close_and_wait();  // nobody may enter any more; waits for those inside
   void wake(uint32_t n);
 
   std::mutex turn_;  // held for a whole job
@@ -46,9 +47,9 @@ class ThreadPool {
   void* context_ = nullptr;
   uint64_t units_ = 0;
   // Written by all threads in every job, hence a cache line each.
-  alignas(64) std::atomic<uint64_t> next_{0};     // first unit that nobody has taken
-  alignas(64) std::atomic<uint32_t> gate_{0};     // kOpen, kWaited, and the number of helpers inside
-  alignas(64) std::atomic<uint32_t> epoch_{0};    // a futex; changes with every job
+  alignas(64) std::atomic<uint64_t> next_{0};   // first unit that nobody has taken
+  alignas(64) std::atomic<uint32_t> gate_{0};   // kOpen, kWaited, and the number of helpers inside
+  alignas(64) std::atomic<uint32_t> epoch_{0};  // a futex; changes with every job
   alignas(64) std::atomic<uint32_t> sleepers_{0};
   std::atomic<bool> stop_{false};
   std::vector<std::thread> helpers_;

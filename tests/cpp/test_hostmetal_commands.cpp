@@ -325,6 +325,12 @@ void test_abort_stops_one_device_only() {
   check_equal(machine.run(short_round).error, "");
 }
 
+#if defined(__SANITIZE_THREAD__)
+constexpr bool kForkedThreadsRun = false;  // the sanitizer ends a forked child that starts threads
+#else
+constexpr bool kForkedThreadsRun = true;
+#endif
+
 void test_a_forked_child_is_told() {
   Machine machine;
   check_equal(machine.run([](Encoder) {}).error, "");
@@ -333,8 +339,8 @@ void test_a_forked_child_is_told() {
     const Outcome outcome = machine.run([](Encoder) {});
     const bool told = contains(outcome.error, "forked");
     // A device of its own works.
-    bool works = false;
-    {
+    bool works = !kForkedThreadsRun;
+    if (kForkedThreadsRun) {
       Machine fresh;
       const auto count = fresh.pipeline("count");
       const auto counts = fresh.buffer(4 * 64, "counts");

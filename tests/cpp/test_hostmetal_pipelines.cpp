@@ -58,9 +58,13 @@ void test_a_pipeline_keeps_its_constants() {
   const auto pipeline = machine.pipeline("scale", values.get());
   const float other = 100.0F;
   values->setConstantValue(&other, MTL::DataTypeFloat, 3);
-  check_equal(machine.run([&](Encoder encoder) {
-                machine.dispatch(encoder, pipeline.get(), {out->gpuAddress(), in->gpuAddress()}, 1);
-              }).error, "");
+  check_equal(machine
+                  .run([&](Encoder encoder) {
+                    machine.dispatch(encoder, pipeline.get(), {out->gpuAddress(), in->gpuAddress()},
+                                     1);
+                  })
+                  .error,
+              "");
   check_equal(*static_cast<float*>(out->contents()), 21.0F);
   values->reset();
   check(!machine.pipeline("scale", values.get()));
@@ -201,9 +205,12 @@ void test_pool_threads_flush_denormals() {
   const auto denormal = machine.pipeline("denormal");
   const auto out = machine.buffer(4 * 64, "out");
   std::fill_n(static_cast<float*>(out->contents()), 64, 1.0F);
-  check_equal(machine.run([&](Encoder encoder) {
-                machine.dispatch(encoder, denormal.get(), {out->gpuAddress()}, 64);
-              }).error, "");
+  check_equal(machine
+                  .run([&](Encoder encoder) {
+                    machine.dispatch(encoder, denormal.get(), {out->gpuAddress()}, 64);
+                  })
+                  .error,
+              "");
   const auto* bits = static_cast<uint32_t*>(out->contents());
   check_equal(std::accumulate(bits, bits + 64, uint64_t{0}), 0U);
   const volatile float tiny = 1e-40F;
@@ -231,8 +238,8 @@ void test_mapping_runs_match_a_table() {
     uint64_t regions = 1;
     uint64_t n_runs = table[0] != 0;
     for (uint64_t i = 1; i < kTiles; ++i) {
-      const bool continues = table[i] == 0 ? table[i - 1] == 0
-                                           : table[i - 1] != 0 && table[i] == table[i - 1] + 1;
+      const bool continues =
+          table[i] == 0 ? table[i - 1] == 0 : table[i - 1] != 0 && table[i] == table[i - 1] + 1;
       regions += !continues;
       n_runs += !continues && table[i] != 0;
     }
@@ -241,8 +248,8 @@ void test_mapping_runs_match_a_table() {
     const uint64_t n_mapped = kTiles - static_cast<uint64_t>(std::ranges::count(table, 0U));
     check_equal(runs.heaps().empty() ? 0 : runs.heaps()[0].second, n_mapped);
     const auto begin = table.begin() + static_cast<ptrdiff_t>(first);
-    check_equal(runs.is_mapped(first, n),
-                std::all_of(begin, begin + static_cast<ptrdiff_t>(n), [](uint64_t t) { return t; }));
+    check_equal(runs.is_mapped(first, n), std::all_of(begin, begin + static_cast<ptrdiff_t>(n),
+                                                      [](uint64_t t) { return t; }));
   }
 }
 

@@ -99,9 +99,9 @@ class Compiler : public NS::Referencing<Compiler> {
  public:
   // Fails, naming the function, where the library lacks it, a constant that it needs has no value, or one has a value of
   // another type. `compilerTaskOptions` is null here: nothing is compiled at run time.
-  MTL::ComputePipelineState* newComputePipelineState(
-      const MTL4::ComputePipelineDescriptor* descriptor,
-      const MTL4::CompilerTaskOptions* compilerTaskOptions, NS::Error** error);
+  MTL::ComputePipelineState*
+  newComputePipelineState(const MTL4::ComputePipelineDescriptor* descriptor,
+                          const MTL4::CompilerTaskOptions* compilerTaskOptions, NS::Error** error);
 
  protected:
   Compiler() = default;

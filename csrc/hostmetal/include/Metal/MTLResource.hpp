@@ -61,8 +61,8 @@ class HeapDescriptor : public NS::Copying<HeapDescriptor> {
   [[nodiscard]] HeapType type() const;
   void setType(MTL::HeapType type);
   [[nodiscard]] SparsePageSize maxCompatiblePlacementSparsePageSize() const;
-  void setMaxCompatiblePlacementSparsePageSize(
-      MTL::SparsePageSize maxCompatiblePlacementSparsePageSize);
+  void
+  setMaxCompatiblePlacementSparsePageSize(MTL::SparsePageSize maxCompatiblePlacementSparsePageSize);
 
  private:
   HeapDescriptor() = default;
