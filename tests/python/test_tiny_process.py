@@ -6,6 +6,7 @@ import doctest
 import importlib
 import os
 import pty
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -148,6 +149,14 @@ def test_examples_run(root: Path, name: str) -> None:
     done = run(str(root / "examples" / name))
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.strip()
+
+
+def test_the_readme_runs(root: Path) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", (root / "README.md").read_text(), re.DOTALL)
+    done = run("-c", "".join(blocks))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"{ANSWER} | 60" in done.stdout
+    assert "search_products {'query': 'orange umbrella', 'max_price': 45}" in done.stdout
 
 
 @pytest.mark.parametrize(
