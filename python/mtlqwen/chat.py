@@ -140,19 +140,31 @@ def parse_tool_calls(
     for text in texts:
         for name, body in _FUNCTION.findall(text):
             properties = _properties(schemas.get(name, {}))
-            pairs = _PARAMETER.findall(body)
+            pairs = _parameters(body)
             arguments = {key: _typed(value, properties.get(key)) for key, value in pairs}
             calls.append(ToolCall(name, arguments))
     return calls
 
 
+# Names are bounded, and every search begins where the last one ended: the time stays linear in the
+# text, whatever a model writes.
 _FUNCTION = re.compile(
-    r"<function=([^>\n]+)>(.*?)(?:</function>\s*(?=<function=|\Z)|\Z)", re.DOTALL
+    r"<function=([^>\n]{1,256})>(.*?)(?:</function>\s*(?=<function=|\Z)|\Z)", re.DOTALL
 )
-# A value has one newline of its own on each side; a closing tag inside it is not the end of it.
-_PARAMETER = re.compile(
-    r"<parameter=([^>\n]+)>\n?(.*?)\n?</parameter>(?=\s*(?:<parameter=|</function>|\Z))", re.DOTALL
-)
+_PARAMETER = re.compile(r"<parameter=([^>\n]{1,256})>")
+# A closing tag inside a value is not the end of it.
+_VALUE_END = re.compile(r"</parameter>(?=\s*(?:<parameter=|</function>|\Z))")
+
+
+def _parameters(body: str) -> Iterable[tuple[str, str]]:
+    """Yield the name and the text of each parameter; the last one may lack its closing tag."""
+    start = _PARAMETER.search(body)
+    while start:
+        end = _VALUE_END.search(body, start.end())
+        value = body[start.end() : end.start() if end else len(body)]
+        # One newline on each side belongs to the tags.
+        yield start[1], value.removeprefix("\n").removesuffix("\n")
+        start = _PARAMETER.search(body, end.end()) if end else None
 
 
 def _typed(text: str, schema: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -162,6 +163,24 @@ def test_several_calls_and_broken_ones() -> None:
     assert parse_tool_calls(["<function=f>\n<parameter=s>\na\n</parameter>"]) == [
         ToolCall("f", {"s": "a"})
     ]
+    assert parse_tool_calls(["<function=f>\n<parameter=s>\na"]) == [ToolCall("f", {"s": "a"})]
     assert parse_tool_calls(["<function=f>\n</function>"], [{"name": "f", "parameters": 3}]) == [
         ToolCall("f", {})
     ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<function=",
+        "<function=f>",
+        "<parameter=s>",
+        "</parameter>",
+        "<function=f><parameter=s>\n",
+        " ",
+    ],
+)
+def test_parsing_takes_linear_time(text: str) -> None:
+    started = time.perf_counter()
+    parse_tool_calls([f"<function=f><parameter=s>{text * 100_000}"], TOOLS)
+    assert time.perf_counter() - started < 5  # a quadratic search takes hours
