@@ -2,7 +2,7 @@
 
 The interface is csrc/hostmetal/msl/abi.h. Example:
 
-    from runner import KernelLibrary
+    from msl.runner import KernelLibrary  # with tests/ on the path
     library = KernelLibrary.build(output_folder)  # every metal/*.metal
     library.run("rms_norm", {}, [out, x, weight, args, run_pass], (1, rows, 1), 32)
 
@@ -32,7 +32,20 @@ CHECK_DIVERGENCE, CHECK_POISON, CHECK_SHUFFLE = 1, 2, 4
 OK, ABORTED, FAILED = 0, 1, 2
 ABI_VERSION = 1
 
-_FORMATS = {3: "f", 29: "i", 33: "I", 53: "?", 37: "h", 41: "H", 45: "b", 49: "B", 81: "q", 85: "Q"}
+# struct format of each MTL::DataType that a function constant may have.
+_FORMATS = {
+    3: "f",
+    16: "e",
+    29: "i",
+    33: "I",
+    37: "h",
+    41: "H",
+    45: "b",
+    49: "B",
+    53: "?",
+    81: "q",
+    85: "Q",
+}
 
 
 class _Constant(ctypes.Structure):

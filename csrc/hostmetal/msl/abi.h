@@ -1,14 +1,15 @@
-// The C interface between a compiled kernel library (metal/*.metal, one shared object for each CPU level) and hostmetal.
-// Both sides include this file and nothing else of each other. Plain C types only.
+// The C interface between a compiled kernel library (metal/*.metal, one shared object for each CPU
+// level) and hostmetal. Both sides include this file and nothing else of each other. Plain C types
+// only.
 #pragma once
 #include <stdint.h>
 
 #define MSL_ABI_VERSION 1
-#define MSL_MAX_BUFFERS 31            // [[buffer(0..30)]]
-#define MSL_MAX_THREADGROUP_SLOTS 8   // [[threadgroup(0..7)]]
-#define MSL_MAX_CONSTANTS 64          // [[function_constant(0..63)]]
-#define MSL_MAX_THREADS 1024          // of one threadgroup
-#define MSL_THREADGROUP_BYTES 32768   // Metal's limit, static and dynamic together
+#define MSL_MAX_BUFFERS 31           // [[buffer(0..30)]]
+#define MSL_MAX_THREADGROUP_SLOTS 8  // [[threadgroup(0..7)]]
+#define MSL_MAX_CONSTANTS 64         // [[function_constant(0..63)]]
+#define MSL_MAX_THREADS 1024         // of one threadgroup
+#define MSL_THREADGROUP_BYTES 32768  // Metal's limit, static and dynamic together
 
 #ifdef __cplusplus
 extern "C" {
@@ -22,24 +23,24 @@ typedef struct {
 } MslConstant;
 
 typedef struct {
-  const char* name;            // host_name, else the function's own name
-  uint32_t buffer_mask;        // bit n: the kernel has an argument [[buffer(n)]]
-  uint32_t n_threadgroup_args; // dynamic [[threadgroup(n)]] arguments
+  const char* name;             // host_name, else the function's own name
+  uint32_t buffer_mask;         // bit n: the kernel has an argument [[buffer(n)]]
+  uint32_t n_threadgroup_args;  // dynamic [[threadgroup(n)]] arguments
   uint32_t n_constants;
   const MslConstant* constants;
-  const void* entry;           // private to the library
+  const void* entry;  // private to the library
 } MslKernel;
 
 typedef struct {
   const MslKernel* kernel;
-  void* buffers[MSL_MAX_BUFFERS];              // host pointers; null where not bound
-  uint64_t constants[MSL_MAX_CONSTANTS];       // by index, value in the low bytes
-  uint32_t groups[3];                          // threadgroups per grid
-  uint32_t threads[3];                         // threads per threadgroup
+  void* buffers[MSL_MAX_BUFFERS];         // host pointers; null where not bound
+  uint64_t constants[MSL_MAX_CONSTANTS];  // by index, value in the low bytes
+  uint32_t groups[3];                     // threadgroups per grid
+  uint32_t threads[3];                    // threads per threadgroup
   uint32_t threadgroup_bytes[MSL_MAX_THREADGROUP_SLOTS];
-  uint32_t check;                              // MSL_CHECK_* bits
-  uint64_t seed;                               // of MSL_CHECK_SHUFFLE
-  const volatile uint32_t* abort;              // non-zero: stop before the next threadgroup
+  uint32_t check;                  // MSL_CHECK_* bits
+  uint64_t seed;                   // of MSL_CHECK_SHUFFLE
+  const volatile uint32_t* abort;  // non-zero: stop before the next threadgroup
 } MslDispatch;
 
 enum {
@@ -55,9 +56,11 @@ typedef struct {
   const char* isa;  // "avx2", "avx512", "neon"
   uint32_t n_kernels;
   const MslKernel* kernels;
-  // Runs threadgroups first .. first + count - 1 (x fastest, then y, z) on the calling thread. Any number of threads may
-  // be inside at once, of any dispatches. Returns MSL_OK, MSL_ABORTED, or MSL_FAILED with a sentence in `error`.
-  int (*run)(const MslDispatch* dispatch, uint64_t first, uint64_t count, char* error, uint64_t error_bytes);
+  // Runs threadgroups first .. first + count - 1 (x fastest, then y, z) on the calling thread. Any
+  // number of threads may be inside at once, of any dispatches. Returns MSL_OK, MSL_ABORTED, or
+  // MSL_FAILED with a sentence in `error`.
+  int (*run)(const MslDispatch* dispatch, uint64_t first, uint64_t count, char* error,
+             uint64_t error_bytes);
 } MslLibrary;
 
 // The one exported symbol of a kernel library.

@@ -228,18 +228,19 @@ void reset_fibers(Worker& worker) {
   }
 }
 
+uint64_t padded(uint32_t bytes) { return ((uint64_t)bytes + 15) & ~15ull; }
+
 // Dynamic threadgroup memory lies at the end of the arena: overrunning it meets the guard page.
 bool place_dynamic_memory(Worker& worker) {
-  uint32_t total = 0;
-  for (uint32_t i = 0; i < worker.dispatch->kernel->n_threadgroup_args; ++i) {
-    total += (worker.dispatch->threadgroup_bytes[i] + 15) & ~15u;
-    if (total > MSL_THREADGROUP_BYTES) return false;
-  }
-  worker.dynamic_bytes = total;
+  const uint32_t n = worker.dispatch->kernel->n_threadgroup_args;
+  uint64_t total = 0;
+  for (uint32_t i = 0; i < n; ++i) total += padded(worker.dispatch->threadgroup_bytes[i]);
+  if (total > MSL_THREADGROUP_BYTES) return false;
+  worker.dynamic_bytes = (uint32_t)total;
   char* at = worker.arena + MSL_THREADGROUP_BYTES - total;
-  for (uint32_t i = 0; i < worker.dispatch->kernel->n_threadgroup_args; ++i) {
+  for (uint32_t i = 0; i < n; ++i) {
     worker.threadgroup_args[i] = at;
-    at += (worker.dispatch->threadgroup_bytes[i] + 15) & ~15u;
+    at += padded(worker.dispatch->threadgroup_bytes[i]);
   }
   return true;
 }
