@@ -111,10 +111,4 @@ void CommandBuffer::useResidencySet(const MTL::ResidencySet* residencySet) {
       NS::RetainPtr(host(const_cast<MTL::ResidencySet*>(residencySet))));
 }
 
-NS::String* CommandBuffer::label() const { return this ? host(this)->label.get() : nullptr; }
-
-void CommandBuffer::setLabel(const NS::String* label) {
-  if (this) host(this)->label = keep(label);
-}
-
 }  // namespace MTL4

@@ -97,7 +97,6 @@ class HostCommandBuffer final : public MTL4::CommandBuffer {
   // Null where commands come too early or too late; they are then dropped, as Metal's checks would stop the program.
   [[nodiscard]] Recording* recording() const { return recording_.get(); }
   bool has_encoder = false;
-  NS::SharedPtr<NS::String> label;
 
  private:
   std::unique_ptr<Recording> recording_;
@@ -118,7 +117,6 @@ class HostEncoder final : public MTL4::ComputeCommandEncoder {
   NS::SharedPtr<HostPipeline> pipeline;
   NS::SharedPtr<HostArgumentTable> arguments;
   ThreadgroupBytes threadgroup_bytes{};
-  NS::SharedPtr<NS::String> label;
 
   void refuse(const std::string& text);
 

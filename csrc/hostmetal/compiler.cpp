@@ -1,6 +1,5 @@
 // The compiler: it finds kernels and binds constants, for all compilation was done when the library was built.
 #include <Metal/Metal.hpp>
-#include <algorithm>
 #include <optional>
 #include <string>
 
@@ -99,16 +98,12 @@ MTL::ComputePipelineState* make_pipeline(const MTL4::ComputePipelineDescriptor* 
   const std::string name = text_of(wanted.function->name());
   const MslKernel* kernel = library->find(name);
   if (!kernel) {
-    problem =
-        concat("[hostmetal] kernel ", name, ": not in the library ", text_of(library->label.get()));
+    problem = concat("[hostmetal] kernel ", name, ": not in the library ", library->path);
     return nullptr;
   }
   const auto constants = bind_constants(*kernel, wanted.constants, problem);
   if (!constants) return nullptr;
   auto* pipeline = new HostPipeline(*library, *kernel, *constants);
-  const uint64_t max_threads = descriptor->maxTotalThreadsPerThreadgroup();
-  if (max_threads != 0) pipeline->max_threads = std::min(max_threads, pipeline->max_threads);
-  pipeline->whole_simdgroups = descriptor->threadGroupSizeIsMultipleOfThreadExecutionWidth();
   pipeline->label = keep<NS::String>(descriptor->label());
   return pipeline;
 }

@@ -27,8 +27,6 @@ NS::String* Device::name() const {
   return mtlqwen::hostmetal::autoreleased(device.executor().name());
 }
 
-bool Device::hasUnifiedMemory() const { return this != nullptr; }
-
 bool Device::supportsFamily(GPUFamily gpuFamily) {
   if (!this) return false;
   // Metal 4 begins with Apple7 (M1); later families promise instructions that our kernel shim does not have.
@@ -46,10 +44,6 @@ NS::UInteger Device::maxThreadgroupMemoryLength() const { return this ? MSL_THRE
 Size Device::maxThreadsPerThreadgroup() const {
   constexpr NS::UInteger kMax = MSL_MAX_THREADS;
   return this ? Size(kMax, kMax, kMax) : Size(0, 0, 0);
-}
-
-uint64_t Device::recommendedMaxWorkingSetSize() const {
-  return this ? static_cast<const HostDevice*>(this)->max_buffer_bytes : 0;
 }
 
 NS::UInteger Device::currentAllocatedSize() const {

@@ -10,8 +10,6 @@
 namespace mtlqwen::hostmetal {
 namespace {
 
-constexpr uint32_t kSimdWidth = 32;
-
 uint64_t volume(const MTL::Size& size) {
   const auto plane = checked_mul(size.width, size.height);
   const auto all = plane ? checked_mul(*plane, size.depth) : std::nullopt;
@@ -52,12 +50,9 @@ void HostEncoder::dispatch(const MTL::Size& groups, const MTL::Size& threads) {
 std::string HostEncoder::check_dispatch(const MTL::Size& groups, const MTL::Size& threads) const {
   const uint64_t n_threads = volume(threads);
   const uint64_t n_groups = volume(groups);
-  if (n_threads == 0 || n_threads > pipeline->max_threads) {
+  if (n_threads == 0 || n_threads > MSL_MAX_THREADS) {
     return concat("wrong number of threads in a threadgroup (got ", n_threads, ", want 1 to ",
-                  pipeline->max_threads, ")");
-  }
-  if (pipeline->whole_simdgroups && n_threads % kSimdWidth != 0) {
-    return concat("the pipeline promised whole simdgroups (got ", n_threads, " threads)");
+                  MSL_MAX_THREADS, ")");
   }
   if (n_groups == 0 || n_groups > std::numeric_limits<uint32_t>::max()) {
     return concat("wrong number of threadgroups (got ", n_groups, ", want 1 to 2^32 - 1)");
@@ -132,9 +127,6 @@ void HostEncoder::end() {
 namespace {
 
 HostEncoder* host(MTL4::CommandEncoder* encoder) { return static_cast<HostEncoder*>(encoder); }
-const HostEncoder* host(const MTL4::CommandEncoder* encoder) {
-  return static_cast<const HostEncoder*>(encoder);
-}
 
 }  // namespace
 }  // namespace mtlqwen::hostmetal
@@ -164,12 +156,6 @@ void CommandEncoder::barrierAfterQueueStages(MTL::Stages afterQueueStages, MTL::
 
 void CommandEncoder::endEncoding() {
   if (this) host(this)->end();
-}
-
-NS::String* CommandEncoder::label() const { return this ? host(this)->label.get() : nullptr; }
-
-void CommandEncoder::setLabel(const NS::String* label) {
-  if (this) host(this)->label = keep(label);
 }
 
 void ComputeCommandEncoder::setArgumentTable(const ArgumentTable* argumentTable) {

@@ -34,12 +34,6 @@ using mtlqwen::hostmetal::host;
 
 SharedEvent* Device::newSharedEvent() { return this ? new mtlqwen::hostmetal::HostEvent : nullptr; }
 
-NS::String* Event::label() const { return this ? host(this)->label.get() : nullptr; }
-
-void Event::setLabel(const NS::String* label) {
-  if (this) host(this)->label = mtlqwen::hostmetal::keep(label);
-}
-
 uint64_t SharedEvent::signaledValue() const { return this ? host(this)->value() : 0; }
 
 void SharedEvent::setSignaledValue(uint64_t signaledValue) {

@@ -16,8 +16,6 @@ class HostEvent final : public MTL::SharedEvent {
   void signal(uint64_t value);
   [[nodiscard]] bool wait(uint64_t value, uint64_t milliseconds) const;
 
-  NS::SharedPtr<NS::String> label;
-
  private:
   struct State {
     std::mutex mutex;

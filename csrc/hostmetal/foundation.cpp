@@ -78,10 +78,6 @@ String* String::string(const char* pString, StringEncoding encoding) {
 
 const char* String::utf8String() const { return this ? text_.c_str() : nullptr; }
 
-UInteger String::lengthOfBytes(StringEncoding /*encoding*/) const {
-  return this ? text_.size() : 0;
-}
-
 bool String::isEqualToString(const String* pString) const {
   return this && pString && text_ == pString->text_;
 }
@@ -100,15 +96,10 @@ Object* Array::object_at(UInteger index) const {
   return index < count() ? objects_[index].get() : nullptr;
 }
 
-URL* URL::alloc() { return new URL; }
-
-URL* URL::initFileURLWithPath(const String* pPath) {
-  if (this) path_ = mtlqwen::hostmetal::text_of(pPath);
-  return this;
-}
-
 URL* URL::fileURLWithPath(const String* pPath) {
-  return alloc()->initFileURLWithPath(pPath)->autorelease();
+  auto* url = new URL;
+  url->path_ = mtlqwen::hostmetal::text_of(pPath);
+  return url->autorelease();
 }
 
 const char* URL::fileSystemRepresentation() const { return this ? path_.c_str() : nullptr; }
@@ -128,10 +119,6 @@ AutoreleasePool* AutoreleasePool::init() {
 }
 
 void AutoreleasePool::drain() { release(); }
-
-void AutoreleasePool::addObject(Object* pObject) {
-  if (this && pObject) objects_.push_back(pObject);
-}
 
 AutoreleasePool::~AutoreleasePool() {
   AutoreleasePool* pool = innermost_pool;

@@ -9,8 +9,9 @@
 
 namespace mtlqwen::hostmetal {
 
-HostLibrary::HostLibrary(HostDevice& host_device, const MslLibrary* kernels, std::string_view text)
-    : device(NS::RetainPtr(&host_device)), table(kernels), label(make_string(text)) {}
+HostLibrary::HostLibrary(HostDevice& host_device, const MslLibrary* kernels,
+                         std::string_view its_path)
+    : device(NS::RetainPtr(&host_device)), table(kernels), path(its_path) {}
 
 const MslKernel* HostLibrary::find(std::string_view name) const {
   const MslKernel* end = table->kernels + table->n_kernels;
@@ -87,12 +88,6 @@ Function* Library::newFunction(const NS::String* functionName) {
   return kernel ? new mtlqwen::hostmetal::HostFunction(*host(this), *kernel) : nullptr;
 }
 
-NS::String* Library::label() const { return this ? host(this)->label.get() : nullptr; }
-
-void Library::setLabel(const NS::String* label) {
-  if (this) host(this)->label = mtlqwen::hostmetal::keep(label);
-}
-
 NS::String* Function::name() const {
   return this ? static_cast<const mtlqwen::hostmetal::HostFunction*>(this)->name.get() : nullptr;
 }
@@ -115,7 +110,7 @@ void FunctionConstantValues::reset() {
 NS::String* ComputePipelineState::label() const { return this ? host(this)->label.get() : nullptr; }
 
 NS::UInteger ComputePipelineState::maxTotalThreadsPerThreadgroup() const {
-  return this ? host(this)->max_threads : 0;
+  return this ? MSL_MAX_THREADS : 0;
 }
 
 NS::UInteger ComputePipelineState::threadExecutionWidth() const { return this ? 32 : 0; }

@@ -14,13 +14,13 @@ namespace mtlqwen::hostmetal {
 class HostLibrary final : public MTL::Library {
  public:
   // `table` lives as long as the process.
-  HostLibrary(HostDevice& device, const MslLibrary* table, std::string_view label);
+  HostLibrary(HostDevice& device, const MslLibrary* table, std::string_view path);
 
   [[nodiscard]] const MslKernel* find(std::string_view name) const;  // null where unknown
 
   const NS::SharedPtr<HostDevice> device;
   const MslLibrary* const table;
-  NS::SharedPtr<NS::String> label;
+  const std::string path;
 };
 
 class HostFunction final : public MTL::Function {
@@ -43,8 +43,6 @@ class HostPipeline final : public MTL::ComputePipelineState {
   const MslLibrary* const library;
   const MslKernel* const kernel;
   const ConstantBits constants;
-  uint64_t max_threads = MSL_MAX_THREADS;
-  bool whole_simdgroups = false;  // promised: threads of a threadgroup are a multiple of 32
   NS::SharedPtr<NS::String> label;
 };
 

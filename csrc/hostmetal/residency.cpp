@@ -24,17 +24,6 @@ void HostResidencySet::change(const MTL::Allocation* allocation, bool add) {
   }
 }
 
-bool HostResidencySet::has(const MTL::Allocation* allocation) const {
-  const std::shared_ptr<Memory> memory = MemoryOf::get(allocation);
-  const std::lock_guard lock(mutex_);
-  return memory && members_.contains(memory->id);
-}
-
-size_t HostResidencySet::n_members() const {
-  const std::lock_guard lock(mutex_);
-  return members_.size();
-}
-
 void HostResidencySet::publish() {
   const std::lock_guard lock(mutex_);
   published_ = std::make_shared<const std::vector<uint64_t>>(members_.begin(), members_.end());
@@ -59,33 +48,10 @@ void ResidencySet::removeAllocation(const Allocation* allocation) {
   if (this) host(this)->change(allocation, false);
 }
 
-bool ResidencySet::containsAllocation(const Allocation* anAllocation) {
-  return this && host(this)->has(anAllocation);
-}
-
-NS::UInteger ResidencySet::allocationCount() const { return this ? host(this)->n_members() : 0; }
-
 void ResidencySet::commit() {
   if (this) host(this)->publish();
 }
 
-// All memory of this machine is within reach of its cores.
-void ResidencySet::requestResidency() {}
-void ResidencySet::endResidency() {}
-
 ResidencySetDescriptor* ResidencySetDescriptor::alloc() { return new ResidencySetDescriptor; }
 ResidencySetDescriptor* ResidencySetDescriptor::init() { return this; }
-NS::String* ResidencySetDescriptor::label() const { return this ? label_.get() : nullptr; }
-NS::UInteger ResidencySetDescriptor::initialCapacity() const {
-  return this ? initial_capacity_ : 0;
-}
-
-void ResidencySetDescriptor::setLabel(const NS::String* label) {
-  if (this) label_ = mtlqwen::hostmetal::keep(label);
-}
-
-void ResidencySetDescriptor::setInitialCapacity(NS::UInteger initialCapacity) {
-  if (this) initial_capacity_ = initialCapacity;
-}
-
 }  // namespace MTL

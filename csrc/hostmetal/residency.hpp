@@ -25,8 +25,6 @@ class ResidentIds {
 class HostResidencySet final : public MTL::ResidencySet {
  public:
   void change(const MTL::Allocation* allocation, bool add);
-  [[nodiscard]] bool has(const MTL::Allocation* allocation) const;
-  [[nodiscard]] size_t n_members() const;
   void publish();
   [[nodiscard]] ResidentIds::Ids published() const;
 
@@ -38,9 +36,6 @@ class HostResidencySet final : public MTL::ResidencySet {
 
 [[nodiscard]] inline HostResidencySet* host(MTL::ResidencySet* set) {
   return static_cast<HostResidencySet*>(set);
-}
-[[nodiscard]] inline const HostResidencySet* host(const MTL::ResidencySet* set) {
-  return static_cast<const HostResidencySet*>(set);
 }
 
 }  // namespace mtlqwen::hostmetal

@@ -108,11 +108,6 @@ Allocation::~Allocation() {
   if (memory_->base) memory_->device->addresses.remove(*memory_);
 }
 
-NS::UInteger Allocation::allocatedSize() const {
-  const auto memory = MemoryOf::get(this);
-  return memory && memory->kind != MemoryKind::kSparse ? memory->bytes : 0;
-}
-
 NS::String* Resource::label() const {
   const auto memory = MemoryOf::get(this);
   return memory ? mtlqwen::hostmetal::autoreleased(memory->label()) : nullptr;
@@ -160,15 +155,14 @@ NS::UInteger Heap::size() const {
   return memory ? memory->bytes : 0;
 }
 
+// Metal 4 tracks no hazards.
+void HeapDescriptor::setHazardTrackingMode(HazardTrackingMode /*hazardTrackingMode*/) {}
+
 HeapDescriptor* HeapDescriptor::alloc() { return new HeapDescriptor; }
 HeapDescriptor* HeapDescriptor::init() { return this; }
 NS::UInteger HeapDescriptor::size() const { return this ? size_ : 0; }
 StorageMode HeapDescriptor::storageMode() const { return this ? storage_mode_ : StorageMode{}; }
 HeapType HeapDescriptor::type() const { return this ? type_ : HeapType{}; }
-
-HazardTrackingMode HeapDescriptor::hazardTrackingMode() const {
-  return this ? hazard_tracking_ : HazardTrackingMode{};
-}
 
 SparsePageSize HeapDescriptor::maxCompatiblePlacementSparsePageSize() const {
   return this ? page_size_ : SparsePageSize{};
@@ -180,10 +174,6 @@ void HeapDescriptor::setSize(NS::UInteger size) {
 
 void HeapDescriptor::setStorageMode(StorageMode storageMode) {
   if (this) storage_mode_ = storageMode;
-}
-
-void HeapDescriptor::setHazardTrackingMode(HazardTrackingMode hazardTrackingMode) {
-  if (this) hazard_tracking_ = hazardTrackingMode;
 }
 
 void HeapDescriptor::setType(HeapType type) {

@@ -13,7 +13,6 @@ class AutoreleasePool : public Object {
   AutoreleasePool* init();
 
   void drain();  // the same as release()
-  void addObject(Object* pObject);
 
  private:
   friend void mtlqwen::hostmetal::autorelease(const mtlqwen::hostmetal::Counted* object);

@@ -19,7 +19,6 @@ class String : public Copying<String> {
   String* init(const char* pString, StringEncoding encoding);
 
   [[nodiscard]] const char* utf8String() const;
-  [[nodiscard]] UInteger lengthOfBytes(StringEncoding encoding) const;
   [[nodiscard]] bool isEqualToString(const String* pString) const;
 
  private:

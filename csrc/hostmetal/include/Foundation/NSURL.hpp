@@ -10,9 +10,6 @@ class URL : public Copying<URL> {
  public:
   static URL* fileURLWithPath(const class String* pPath);
 
-  static URL* alloc();
-  URL* initFileURLWithPath(const class String* pPath);
-
   [[nodiscard]] const char* fileSystemRepresentation() const;
 
  private:

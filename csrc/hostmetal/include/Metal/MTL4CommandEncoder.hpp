@@ -25,16 +25,10 @@ class ArgumentTableDescriptor : public NS::Copying<ArgumentTableDescriptor> {
 
   [[nodiscard]] NS::UInteger maxBufferBindCount() const;
   void setMaxBufferBindCount(NS::UInteger maxBufferBindCount);  // at most 31
-  [[nodiscard]] bool initializeBindings() const;
-  void setInitializeBindings(bool initializeBindings);
-  [[nodiscard]] NS::String* label() const;
-  void setLabel(const NS::String* label);
 
  private:
   ArgumentTableDescriptor() = default;
   NS::UInteger max_buffers_ = 0;
-  bool initialize_ = false;
-  NS::SharedPtr<NS::String> label_;
 };
 
 // The addresses that kernels get. A dispatch takes a snapshot: the table may change right behind it.
@@ -52,8 +46,6 @@ class CommandBuffer : public NS::Referencing<CommandBuffer> {
   void endCommandBuffer();
   ComputeCommandEncoder* computeCommandEncoder();  // autoreleased
   void useResidencySet(const MTL::ResidencySet* residencySet);
-  [[nodiscard]] NS::String* label() const;
-  void setLabel(const NS::String* label);
 
  protected:
   CommandBuffer() = default;
@@ -67,8 +59,6 @@ class CommandEncoder : public NS::Referencing<CommandEncoder> {
   void barrierAfterQueueStages(MTL::Stages afterQueueStages, MTL::Stages beforeStages,
                                MTL4::VisibilityOptions visibilityOptions);
   void endEncoding();
-  [[nodiscard]] NS::String* label() const;
-  void setLabel(const NS::String* label);
 
  protected:
   CommandEncoder() = default;

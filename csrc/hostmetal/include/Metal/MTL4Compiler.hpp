@@ -37,14 +37,11 @@ class SpecializedFunctionDescriptor
   void setFunctionDescriptor(const MTL4::FunctionDescriptor* functionDescriptor);
   [[nodiscard]] MTL::FunctionConstantValues* constantValues() const;
   void setConstantValues(const MTL::FunctionConstantValues* constantValues);
-  [[nodiscard]] NS::String* specializedName() const;
-  void setSpecializedName(const NS::String* specializedName);
 
  private:
   SpecializedFunctionDescriptor() = default;
   NS::SharedPtr<FunctionDescriptor> function_;
   NS::SharedPtr<MTL::FunctionConstantValues> constants_;
-  NS::SharedPtr<NS::String> name_;
 };
 
 class PipelineDescriptor : public NS::Copying<PipelineDescriptor> {
@@ -67,17 +64,10 @@ class ComputePipelineDescriptor
 
   [[nodiscard]] FunctionDescriptor* computeFunctionDescriptor() const;
   void setComputeFunctionDescriptor(const MTL4::FunctionDescriptor* computeFunctionDescriptor);
-  [[nodiscard]] NS::UInteger maxTotalThreadsPerThreadgroup() const;
-  void setMaxTotalThreadsPerThreadgroup(NS::UInteger maxTotalThreadsPerThreadgroup);
-  [[nodiscard]] bool threadGroupSizeIsMultipleOfThreadExecutionWidth() const;
-  void setThreadGroupSizeIsMultipleOfThreadExecutionWidth(
-      bool threadGroupSizeIsMultipleOfThreadExecutionWidth);
 
  private:
   ComputePipelineDescriptor() = default;
   NS::SharedPtr<FunctionDescriptor> function_;
-  NS::UInteger max_threads_ = 0;  // 0: the device's limit
-  bool whole_simdgroups_ = false;
 };
 
 class CompilerDescriptor : public NS::Copying<CompilerDescriptor> {
@@ -85,12 +75,8 @@ class CompilerDescriptor : public NS::Copying<CompilerDescriptor> {
   static CompilerDescriptor* alloc();
   CompilerDescriptor* init();
 
-  [[nodiscard]] NS::String* label() const;
-  void setLabel(const NS::String* label);
-
  private:
   CompilerDescriptor() = default;
-  NS::SharedPtr<NS::String> label_;
 };
 
 class CompilerTaskOptions;

@@ -24,12 +24,10 @@ class SharedEvent;
 class Device : public NS::Referencing<Device> {
  public:
   [[nodiscard]] NS::String* name() const;
-  [[nodiscard]] bool hasUnifiedMemory() const;
   [[nodiscard]] bool supportsFamily(MTL::GPUFamily gpuFamily);
   [[nodiscard]] NS::UInteger maxBufferLength() const;
   [[nodiscard]] NS::UInteger maxThreadgroupMemoryLength() const;
   [[nodiscard]] Size maxThreadsPerThreadgroup() const;
-  [[nodiscard]] uint64_t recommendedMaxWorkingSetSize() const;
   [[nodiscard]] NS::UInteger currentAllocatedSize() const;  // sparse buffers do not count, heaps do
   [[nodiscard]] NS::UInteger sparseTileSizeInBytes(MTL::SparsePageSize sparsePageSize);
 

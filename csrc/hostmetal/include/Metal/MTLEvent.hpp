@@ -7,10 +7,6 @@
 namespace MTL {
 
 class Event : public NS::Referencing<Event> {
- public:
-  [[nodiscard]] NS::String* label() const;
-  void setLabel(const NS::String* label);
-
  protected:
   Event() = default;
 };

@@ -25,8 +25,6 @@ class Library : public NS::Referencing<Library> {
  public:
   [[nodiscard]] NS::Array* functionNames() const;
   Function* newFunction(const NS::String* functionName);  // null where unknown
-  [[nodiscard]] NS::String* label() const;
-  void setLabel(const NS::String* label);
 
  protected:
   Library() = default;

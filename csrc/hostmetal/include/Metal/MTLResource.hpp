@@ -14,9 +14,6 @@ namespace MTL {
 class Device;
 
 class Allocation : public NS::Referencing<Allocation> {
- public:
-  [[nodiscard]] NS::UInteger allocatedSize() const;
-
  protected:
   Allocation() = default;  // of a pipeline, which has no memory of its own
   explicit Allocation(std::shared_ptr<mtlqwen::hostmetal::Memory> memory);
@@ -56,7 +53,6 @@ class HeapDescriptor : public NS::Copying<HeapDescriptor> {
   void setSize(NS::UInteger size);
   [[nodiscard]] StorageMode storageMode() const;
   void setStorageMode(MTL::StorageMode storageMode);
-  [[nodiscard]] HazardTrackingMode hazardTrackingMode() const;
   void setHazardTrackingMode(MTL::HazardTrackingMode hazardTrackingMode);
   [[nodiscard]] HeapType type() const;
   void setType(MTL::HeapType type);
@@ -68,7 +64,6 @@ class HeapDescriptor : public NS::Copying<HeapDescriptor> {
   HeapDescriptor() = default;
   NS::UInteger size_ = 0;
   StorageMode storage_mode_ = StorageModePrivate;
-  HazardTrackingMode hazard_tracking_ = HazardTrackingModeDefault;
   HeapType type_ = HeapTypeAutomatic;
   SparsePageSize page_size_{};  // none: sparse buffers cannot use the heap
 };
@@ -88,15 +83,8 @@ class ResidencySetDescriptor : public NS::Copying<ResidencySetDescriptor> {
   static ResidencySetDescriptor* alloc();
   ResidencySetDescriptor* init();
 
-  [[nodiscard]] NS::String* label() const;
-  void setLabel(const NS::String* label);
-  [[nodiscard]] NS::UInteger initialCapacity() const;
-  void setInitialCapacity(NS::UInteger initialCapacity);
-
  private:
   ResidencySetDescriptor() = default;
-  NS::SharedPtr<NS::String> label_;
-  NS::UInteger initial_capacity_ = 0;
 };
 
 // Changes of membership take effect at commit(). The set owns no reference to its members: one that is released stops
@@ -105,11 +93,7 @@ class ResidencySet : public NS::Referencing<ResidencySet> {
  public:
   void addAllocation(const MTL::Allocation* allocation);
   void removeAllocation(const MTL::Allocation* allocation);
-  [[nodiscard]] bool containsAllocation(const MTL::Allocation* anAllocation);
-  [[nodiscard]] NS::UInteger allocationCount() const;
   void commit();
-  void requestResidency();
-  void endResidency();
 
  protected:
   ResidencySet() = default;
