@@ -99,6 +99,14 @@ def test_shuffle_reorders_lanes_and_simdgroups(library: KernelLibrary) -> None:
     assert plain.tolist() == list(range(256))
 
 
+def test_shuffle_reorders_threadgroups(library: KernelLibrary) -> None:
+    for seed in range(4):
+        out, ticket = np.zeros(64, np.uint32), np.zeros(1, np.uint32)
+        library.run("order", {}, [out, ticket], (64, 1, 1), 1, check=CHECK_SHUFFLE, seed=seed)
+        assert sorted(out) == list(range(64))
+        assert out.tolist() != list(range(64))
+
+
 def test_poison_shows_uninitialised_threadgroup_memory(library: KernelLibrary) -> None:
     out = np.zeros(32, np.uint32)
     library.run("uninitialised", {}, [out], (1, 1, 1), 32, check=CHECK_POISON)
@@ -148,6 +156,9 @@ def test_a_range_of_threadgroups(library: KernelLibrary) -> None:
     out = np.zeros(8, np.uint32)
     library.run("slow", {}, [out], (4, 2, 1), 32, first=3, count=2)
     assert np.flatnonzero(out.reshape(2, 4)[0]).tolist() == [0, 3]
+    for first, count in [(7, 2), (9, 0), (2**64 - 1, 2)]:
+        with pytest.raises(KernelError, match="slow: the grid has fewer threadgroups"):
+            library.run("slow", {}, [out], (4, 2, 1), 32, first=first, count=count)
 
 
 def test_a_thread_that_ends_gives_back_its_stacks(library: KernelLibrary) -> None:

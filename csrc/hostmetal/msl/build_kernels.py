@@ -30,18 +30,19 @@ METAL_DIR = HERE.parents[2] / "metal"
 ISAS = {
     "avx2": ["-march=x86-64-v3"],
     "avx512": ["-march=x86-64-v4"],
-    "neon": ["-march=armv8.2-a+fp16+dotprod"],
+    "neon": ["-march=armv8-a"],
 }
 PREPROCESS = [
     "-x", "c++", "-std=c++17", "-E", "-nostdinc", "-nostdinc++",
     "-isystem", str(HERE / "include"), "-D__METAL__=1", "-D__METAL_MACOS__=1",
     "-D__METAL_VERSION__=400",
 ]  # fmt: skip
+# Lets metal/wide.h use vectors that Metal does not have; the strict check goes without.
+HOST_VECTORS = "-DMTLQWEN_HOST_VECTORS"
 COMPILE = [
     "-x", "c++", "-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", "-fdeclspec", "-c",
     "-fno-strict-aliasing",  # kernels read quantised blocks through pointers of other types
     "-fno-exceptions", "-fno-rtti", "-fno-math-errno", "-fsigned-char", "-fno-stack-protector",
-    "-mno-red-zone",  # the switch between fibers happens in inline assembly
     "-ffp-contract=fast",  # as Metal does with fast math off
     "-Wall", "-Wno-unused-function", "-Wno-unused-variable", "-Wno-pass-failed",
 ]  # fmt: skip
@@ -67,7 +68,8 @@ class Unit:
     @property
     def base(self) -> Path:
         """Path of the products, without suffix."""
-        return self.folder / f"{self.source.stem}.{self.isa}"
+        prefix = "" if self.source.suffix == ".metal" else "runtime-"
+        return self.folder / f"{prefix}{self.source.stem}.{self.isa}"
 
 
 class Builder:
@@ -123,7 +125,16 @@ class Builder:
         base = str(unit.base)
         depfile = Path(base + ".d")
         source = self._tools.compile(
-            [*PREPROCESS, *self._includes, "-MD", "-MF", str(depfile), str(unit.source)], what=what
+            [
+                *PREPROCESS,
+                HOST_VECTORS,
+                *self._includes,
+                "-MD",
+                "-MF",
+                str(depfile),
+                str(unit.source),
+            ],
+            what=what,
         )
         rewritten = Rewriter(unit.source.stem).rewrite(source, str(unit.source))
         Path(base + ".cpp").write_text(rewritten.text)
@@ -228,13 +239,14 @@ def _table(kernels: list[dict[str, Any]]) -> str:
         ]
         rows.append(f"  {{{', '.join(values)}}},")
     tail = [
-        'extern "C" {',
-        "extern const uint32_t msl_n_kernels;",
-        f"const uint32_t msl_n_kernels = {len(kernels)};",
-        "extern const MslKernel msl_kernels[];",
-        "const MslKernel msl_kernels[] = {",
+        'extern "C" int msl_run(const MslDispatch*, uint64_t, uint64_t, char*, uint64_t);',
+        "static const MslKernel kernels[] = {",
         *(rows or ["  {}"]),
         "};",
+        f"static const MslLibrary library = {{MSL_ABI_VERSION, MSL_ISA, {len(kernels)}, kernels,"
+        " msl_run};",
+        'extern "C" __attribute__((visibility("default"))) const MslLibrary* msl_library() {',
+        "  return &library;",
         "}",
     ]
     return "\n".join([*head, *tail]) + "\n"

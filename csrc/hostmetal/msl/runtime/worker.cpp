@@ -26,6 +26,7 @@ struct Layout {
 
 __thread Worker* this_worker __attribute__((tls_model("initial-exec")));
 pthread_key_t worker_key;
+bool has_key;
 pthread_once_t key_once = PTHREAD_ONCE_INIT;
 
 void free_worker(void* worker) {
@@ -33,7 +34,7 @@ void free_worker(void* worker) {
   munmap(worker, Layout().total);
 }
 
-void make_key() { pthread_key_create(&worker_key, free_worker); }
+void make_key() { has_key = pthread_key_create(&worker_key, free_worker) == 0; }
 
 Worker* make_worker() {
   const Layout layout;
@@ -65,7 +66,7 @@ Worker* make_worker() {
 Worker* Worker::of_this_thread() {
   if (this_worker) return this_worker;
   pthread_once(&key_once, make_key);
-  Worker* worker = make_worker();
+  Worker* worker = has_key ? make_worker() : nullptr;
   if (!worker) return nullptr;
   if (pthread_setspecific(worker_key, worker) != 0) {
     munmap((void*)worker, Layout().total);

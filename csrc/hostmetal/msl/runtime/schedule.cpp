@@ -1,14 +1,13 @@
-// Runs the threadgroups of a dispatch on the calling thread: see fiber.h for how lanes take turns.
+// How the fibers of a threadgroup take turns: see fiber.h.
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "worker.h"
+#include "schedule.h"
 
 namespace msl {
 
 __thread Fiber* current;
-__thread const MslDispatch* dispatch;
 
 namespace {
 
@@ -16,15 +15,6 @@ enum State : uint32_t { kReady, kAtBarrier, kDone };
 enum Special : uint32_t { kLaneReturned = 1, kChecked = 2 };
 
 bool is_barrier(uint32_t site) { return (site & 7) == kThreadgroupBarrier; }
-
-uint32_t random(Worker& worker, uint32_t below) {
-  worker.random ^= worker.random << 13;
-  worker.random ^= worker.random >> 7;
-  worker.random ^= worker.random << 17;
-  return (uint32_t)((worker.random >> 32) * below >> 32);
-}
-
-bool checks(const Worker& worker, uint32_t what) { return (worker.dispatch->check & what) != 0; }
 
 // Gives up the threadgroup: the fibers are abandoned where they stand, and run() starts them anew.
 [[noreturn]] __attribute__((format(printf, 2, 3))) void fail(Worker& worker, const char* format,
@@ -193,6 +183,8 @@ void start_threadgroup(Worker& worker) {
   if (checks(worker, MSL_CHECK_POISON)) memset(worker.arena, 0xFF, MSL_THREADGROUP_BYTES);
 }
 
+}  // namespace
+
 void run_threadgroup(Worker& worker) {
   start_threadgroup(worker);
   const uint32_t first =
@@ -202,111 +194,12 @@ void run_threadgroup(Worker& worker) {
   switch_fiber(&worker.main, to);
 }
 
-// Lane, simdgroup and position of every fiber: they stay as long as dispatches have the same
-// threads per threadgroup.
-void set_shape(Worker& worker, const uint32_t (&threads)[3]) {
-  if (memcmp(worker.threads, threads, sizeof threads) == 0) return;
-  memcpy(worker.threads, threads, sizeof threads);
-  const uint32_t n = threads[0] * threads[1] * threads[2];
-  worker.n_threads = n;
-  worker.n_simdgroups = (n + kLanes - 1) / kLanes;
-  for (uint32_t i = 0; i < n; ++i) {
-    Fiber& fiber = worker.fibers[i];
-    fiber.lane = i % kLanes;
-    fiber.index = i;
-    fiber.simdgroup = &worker.simdgroups[i / kLanes];
-    fiber.position = {i % threads[0], i / threads[0] % threads[1], i / threads[0] / threads[1]};
-    fiber.simdgroup->n_lanes = fiber.lane + 1;
-  }
-  worker.ring_changed = true;
-}
-
 void reset_fibers(Worker& worker) {
   for (uint32_t i = 0; i < worker.n_stacks; ++i) {
     worker.fibers[i].stack = worker.stack_top(i);
     worker.fibers[i].resume = (void*)fiber_main;
   }
 }
-
-uint64_t padded(uint32_t bytes) { return ((uint64_t)bytes + 15) & ~15ull; }
-
-// Dynamic threadgroup memory lies at the end of the arena: overrunning it meets the guard page.
-bool place_dynamic_memory(Worker& worker) {
-  const uint32_t n = worker.dispatch->kernel->n_threadgroup_args;
-  uint64_t total = 0;
-  for (uint32_t i = 0; i < n; ++i) total += padded(worker.dispatch->threadgroup_bytes[i]);
-  if (total > MSL_THREADGROUP_BYTES) return false;
-  worker.dynamic_bytes = (uint32_t)total;
-  char* at = worker.arena + MSL_THREADGROUP_BYTES - total;
-  for (uint32_t i = 0; i < n; ++i) {
-    worker.threadgroup_args[i] = at;
-    at += padded(worker.dispatch->threadgroup_bytes[i]);
-  }
-  return true;
-}
-
-int refuse(const MslDispatch& dispatched, char* error, uint64_t bytes, const char* what) {
-  snprintf(error, bytes, "%s: %s", dispatched.kernel->name, what);
-  return MSL_FAILED;
-}
-
-// Null, or why the dispatch cannot run.
-const char* refusal(const MslDispatch& dispatched) {
-  const uint64_t n =
-      (uint64_t)dispatched.threads[0] * dispatched.threads[1] * dispatched.threads[2];
-  if (n == 0 || n > MSL_MAX_THREADS || dispatched.threads[0] > MSL_MAX_THREADS ||
-      dispatched.threads[1] > MSL_MAX_THREADS || dispatched.threads[2] > MSL_MAX_THREADS) {
-    return "a threadgroup has 1 to 1024 threads";
-  }
-  for (uint32_t i = 0; i < MSL_MAX_BUFFERS; ++i) {
-    if ((dispatched.kernel->buffer_mask >> i & 1) && !dispatched.buffers[i]) {
-      return "a buffer of the kernel is not bound";
-    }
-  }
-  return nullptr;
-}
-
-int run_groups(Worker& worker, uint64_t first, uint64_t count) {
-  const uint32_t* groups = worker.dispatch->groups;
-  const volatile uint32_t* abort = worker.dispatch->abort;
-  for (uint64_t i = first; i < first + count; ++i) {
-    if (abort && *abort != 0) return MSL_ABORTED;
-    worker.group = {(uint32_t)(i % groups[0]), (uint32_t)(i / groups[0] % groups[1]),
-                    (uint32_t)(i / groups[0] / groups[1])};
-    run_threadgroup(worker);
-    if (worker.failed) {
-      reset_fibers(worker);
-      return MSL_FAILED;
-    }
-  }
-  return MSL_OK;
-}
-
-int run(const MslDispatch* dispatched, uint64_t first, uint64_t count, char* error,
-        uint64_t error_bytes) {
-  if (const char* why = refusal(*dispatched)) return refuse(*dispatched, error, error_bytes, why);
-  Worker* worker = Worker::of_this_thread();
-  if (!worker) return refuse(*dispatched, error, error_bytes, "no memory for fiber stacks");
-  worker->dispatch = dispatched;
-  worker->entry = (Entry)dispatched->kernel->entry;
-  worker->error = error;
-  worker->error_bytes = error_bytes;
-  worker->failed = false;
-  worker->random = (dispatched->seed + first + 1) * 0x9E3779B97F4A7C15u | 1;
-  set_shape(*worker, dispatched->threads);
-  const uint32_t n_stacks = worker->n_stacks;
-  if (!worker->ensure_stacks(worker->n_simdgroups * kLanes)) {
-    return refuse(*dispatched, error, error_bytes, "no memory for fiber stacks");
-  }
-  if (worker->n_stacks != n_stacks) reset_fibers(*worker);
-  if (!place_dynamic_memory(*worker)) {
-    return refuse(*dispatched, error, error_bytes, "more than 32768 bytes of threadgroup memory");
-  }
-  dispatch = dispatched;
-  return run_groups(*worker, first, count);
-}
-
-}  // namespace
 
 void enter_other_site(Simdgroup& group, uint32_t site) {
   const uint32_t n_returned = (uint32_t)__builtin_popcount(group.returned);
@@ -330,14 +223,3 @@ void fail_threadgroup_bytes(uint32_t bytes) {
 }
 
 }  // namespace msl
-
-extern "C" {
-extern const uint32_t msl_n_kernels;
-extern const MslKernel msl_kernels[];
-
-__attribute__((visibility("default"))) const MslLibrary* msl_library(void) {
-  static MslLibrary library;
-  library = {MSL_ABI_VERSION, MSL_ISA, msl_n_kernels, msl_kernels, msl::run};
-  return &library;
-}
-}
