@@ -6,8 +6,9 @@
 #define MSL_EACH_FLOAT_VEC(M, name)                                                                \
   M(name, float, 2)                                                                                \
   M(name, float, 3)                                                                                \
-  M(name, float, 4) M(name, half, 2) M(name, half, 3) M(name, half, 4) M(name, bfloat, 2)          \
-      M(name, bfloat, 3) M(name, bfloat, 4)
+  M(name, float, 4)                                                                                \
+  M(name, half, 2) M(name, half, 3) M(name, half, 4) M(name, bfloat, 2) M(name, bfloat, 3)         \
+      M(name, bfloat, 4)
 
 #define MSL_UNARY_VEC(name, T, N)                                                                  \
   MSL_INLINE vec<T, N> name(vec<T, N> a) {                                                         \
