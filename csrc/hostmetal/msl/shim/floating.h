@@ -3,12 +3,9 @@
 #pragma once
 #include "vec.h"
 
+#define MSL_EACH_WIDTH(M, name, T) M(name, T, 2) M(name, T, 3) M(name, T, 4)
 #define MSL_EACH_FLOAT_VEC(M, name)                                                                \
-  M(name, float, 2)                                                                                \
-  M(name, float, 3)                                                                                \
-  M(name, float, 4)                                                                                \
-  M(name, half, 2) M(name, half, 3) M(name, half, 4) M(name, bfloat, 2) M(name, bfloat, 3)         \
-      M(name, bfloat, 4)
+  MSL_EACH_WIDTH(M, name, float) MSL_EACH_WIDTH(M, name, half) MSL_EACH_WIDTH(M, name, bfloat)
 
 #define MSL_UNARY_VEC(name, T, N)                                                                  \
   MSL_INLINE vec<T, N> name(vec<T, N> a) {                                                         \
