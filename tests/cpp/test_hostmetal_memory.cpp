@@ -1,8 +1,11 @@
 // hostmetal: buffers, placement heaps, sparse mappings and the rules about them.
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
-#include <cstring>
+#include <cerrno>
+#include <fstream>
+#include <string>
 #include <vector>
 
 #include "check.hpp"
@@ -238,6 +241,78 @@ void test_too_many_mappings_are_an_error() {
   check_equal(count_in(machine, next.get(), {0}).error, "");
 }
 
+// Whether this process can read there, found out without a fault.
+bool is_readable(uint64_t address) {
+  int ends[2];
+  check_equal(pipe(ends), 0);
+  const bool readable = write(ends[1], reinterpret_cast<const void*>(address), 1) == 1;
+  check(readable || errno == EFAULT);
+  close(ends[0]);
+  close(ends[1]);
+  return readable;
+}
+
+void test_unmapped_tiles_cannot_be_touched() {
+  Machine machine;
+  const auto sparse = machine.sparse_buffer(8, "kv");
+  const auto heap = machine.heap(2, "heap");
+  const auto tile = [&](uint64_t index) { return sparse->gpuAddress() + index * kTile; };
+  machine.map(sparse.get(), heap.get(), 3, 2, 0);
+  check_equal(machine.run([](MTL4::ComputeCommandEncoder*) {}).error, "");
+  check(!is_readable(tile(3) - 1) && is_readable(tile(3)) && is_readable(tile(5) - 1));
+  check(!is_readable(tile(5)));
+  machine.map(sparse.get(), nullptr, 4, 1, 0);
+  check_equal(machine.run([](MTL4::ComputeCommandEncoder*) {}).error, "");
+  check(is_readable(tile(4) - 1) && !is_readable(tile(4)));
+}
+
+void test_a_forked_child_has_no_tiles() {
+  Machine machine;
+  const auto sparse = machine.sparse_buffer(2, "kv");
+  const auto heap = machine.heap(1, "heap");
+  machine.map(sparse.get(), heap.get(), 0, 1, 0);
+  check_equal(machine.run([](MTL4::ComputeCommandEncoder*) {}).error, "");
+  check(is_readable(sparse->gpuAddress()));
+  const pid_t child = fork();
+  if (child == 0) _exit(is_readable(sparse->gpuAddress()) ? 1 : 0);
+  int status = 1;
+  check_equal(waitpid(child, &status, 0), child);
+  check_equal(status, 0);
+}
+
+// Ranges of a buffer that the operating system keeps apart.
+uint64_t n_regions_of(const MTL::Buffer* buffer) {
+  const uint64_t first = buffer->gpuAddress();
+  const uint64_t end = first + buffer->length();
+  std::ifstream maps("/proc/self/maps");
+  uint64_t n = 0;
+  for (std::string line; std::getline(maps, line);) {
+    size_t used = 0;
+    const uint64_t begins = std::stoull(line, &used, 16);
+    const uint64_t ends = std::stoull(line.substr(used + 1), nullptr, 16);
+    n += begins < end && ends > first;
+  }
+  return n;
+}
+
+void test_adjacent_tiles_are_one_mapping() {
+  Machine machine;
+  const auto sparse = machine.sparse_buffer(100, "kv");
+  const auto heap = machine.heap(50, "heap");
+  const auto memory = hostmetal::MemoryOf::get(sparse.get());
+  for (uint64_t tile = 10; tile < 20; ++tile) {
+    machine.map(sparse.get(), heap.get(), tile, 1, tile - 10);
+  }
+  check_equal(machine.run([](MTL4::ComputeCommandEncoder*) {}).error, "");
+  check_equal(memory->runs.n_runs(), 1U);
+  check_equal(n_regions_of(sparse.get()), 3U);
+  machine.map(sparse.get(), heap.get(), 20, 5, 40);  // next to them, but elsewhere in the heap
+  machine.map(sparse.get(), nullptr, 12, 1, 0);
+  check_equal(machine.run([](MTL4::ComputeCommandEncoder*) {}).error, "");
+  check_equal(memory->runs.n_regions(100), 6U);
+  check_equal(n_regions_of(sparse.get()), 6U);
+}
+
 }  // namespace
 }  // namespace mtlqwen::testing
 
@@ -258,5 +333,8 @@ int main() {
       {"wrong_mappings_fail_the_next_command_buffer",
        test_wrong_mappings_fail_the_next_command_buffer},
       {"too_many_mappings_are_an_error", test_too_many_mappings_are_an_error},
+      {"unmapped_tiles_cannot_be_touched", test_unmapped_tiles_cannot_be_touched},
+      {"a_forked_child_has_no_tiles", test_a_forked_child_has_no_tiles},
+      {"adjacent_tiles_are_one_mapping", test_adjacent_tiles_are_one_mapping},
   });
 }
