@@ -145,7 +145,8 @@ def _check_node(lint: _Lint, node: Node, parent_kind: str) -> None:
 def _check_method(lint: _Lint, node: Node) -> None:
     if " virtual" in node.rest:
         lint.report(node, "a virtual function")
-    is_static = re.search(r"' static\b", node.rest)
+    # An instantiation does not say that it is static; what it was made from does.
+    is_static = re.search(r"' static\b", node.rest) or " instantiated_from " in node.rest
     if not is_static and "__generic" in node.types[0].rsplit(")", 1)[-1]:
         lint.report(
             node, "a member function without address space: write `thread` after its parameters"

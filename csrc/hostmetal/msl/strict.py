@@ -27,6 +27,10 @@ STRICT = [
     "-fno-color-diagnostics",
     "-I", str(HERE / "shim"),
 ]  # fmt: skip
+# Where this check is stricter than Apple's compiler.
+_HINTS = {
+    "incompatible operand types": "(c ? a : b of a variable and a temporary: write select() or if)"
+}
 _ERROR = re.compile(r"^(.*?): (?:fatal )?error: (.*)$")
 
 
@@ -64,7 +68,9 @@ def _errors(said: subprocess.CompletedProcess[str], path: Path) -> list[str]:
     for line in said.stderr.splitlines():
         match = _ERROR.match(line)
         if match:
-            errors.append(f"{re.sub(r':[0-9]+$', '', match[1])}: {match[2]}")
+            place = re.sub(r":[0-9]+$", "", match[1])
+            hints = [hint for part, hint in _HINTS.items() if part in match[2]]
+            errors.append(" ".join([f"{place}: {match[2]}", *hints]))
     located = [error for error in errors if re.match(r".+:\d+: ", error)]
     if not located:
         raise ToolError(
