@@ -18,7 +18,8 @@ namespace {
 using PythonProgress = std::optional<std::function<void(const std::string&, uint64_t, uint64_t)>>;
 
 void construct(Engine* self, const std::string& model, const std::string& kernels, uint32_t context,
-               uint32_t slots, const PythonProgress& progress) {
+               uint32_t slots, std::optional<uint64_t> memory_budget, float prefill_share,
+               bool deterministic, const PythonProgress& progress) {
   Progress report;
   if (progress) {
     report = [&](std::string_view stage, uint64_t done, uint64_t total) {
@@ -27,15 +28,24 @@ void construct(Engine* self, const std::string& model, const std::string& kernel
     };
   }
   const nb::gil_scoped_release no_gil;
-  new (self)
-      Engine({.model = model, .kernels = kernels, .context = context, .slots = slots}, report);
+  new (self) Engine({.model = model,
+                     .kernels = kernels,
+                     .context = context,
+                     .slots = slots,
+                     .memory_budget = memory_budget,
+                     .prefill_share = prefill_share,
+                     .deterministic = deterministic},
+                    report);
 }
 
 SequenceId submit(Engine& self, std::vector<int32_t> token_ids, uint32_t max_tokens,
-                  float temperature, uint64_t seed, std::vector<int32_t> stop_ids) {
+                  float temperature, uint64_t seed, std::vector<int32_t> stop_ids, int32_t priority,
+                  std::optional<double> deadline_s) {
   return self.submit(std::move(token_ids), {.sampling = {.temperature = temperature, .seed = seed},
                                             .max_tokens = max_tokens,
-                                            .stop_ids = std::move(stop_ids)});
+                                            .stop_ids = std::move(stop_ids),
+                                            .priority = priority,
+                                            .deadline_s = deadline_s});
 }
 
 nb::object finish_reason(const Poll& poll) {
@@ -57,9 +67,11 @@ nb::dict stats(Engine& self) {
   result["device"] = stats.device;
   result["weights_bytes"] = stats.weights_bytes;
   result["memory_bytes"] = stats.memory_bytes;
+  result["budget_bytes"] = stats.budget_bytes;
   result["kv_bytes"] = stats.kv_bytes;
   result["passes"] = stats.passes;
   result["prefill_rows"] = stats.prefill_rows;
+  result["preemptions"] = stats.preemptions;
   result["decode_rows"] = stats.decode_rows;
   result["step_s"] = stats.step_s;
   result["gpu_s"] = stats.gpu_s;
@@ -112,7 +124,7 @@ void bind_poll(nb::module_& module) {
       .def_ro("token_ids", &Poll::token_ids, "New token ids, the stop token included.")
       .def_prop_ro("finish_reason", &finish_reason,
                    nb::sig("def finish_reason(self) -> str | None"),
-                   "'stop', 'length' or 'cancelled'; None while it goes on.")
+                   "'stop', 'length', 'cancelled' or 'deadline'; None while it goes on.")
       .def_ro("prompt_tokens", &Poll::n_prompt)
       .def_ro("completion_tokens", &Poll::n_completion)
       .def_ro("ttft_s", &Poll::ttft_s, "Seconds from submit to the first token; 0 before it.")
@@ -126,11 +138,12 @@ void init_engine(nb::module_& module) {
   bind_poll(module);
   nb::class_<Engine>(module, "Engine", "Model, memory and sequences. All methods are thread safe.")
       .def("__init__", &construct, "model"_a, nb::kw_only(), "kernels"_a, "context"_a = 0,
-           "slots"_a = 8, "progress"_a = nb::none(),
+           "slots"_a = 8, "memory_budget"_a = nb::none(), "prefill_share"_a = 1.0F,
+           "deterministic"_a = false, "progress"_a = nb::none(),
            "Load a .gguf file or a directory with config.json and safetensors. progress(stage, "
            "done, total).")
       .def("submit", &submit, "token_ids"_a, nb::kw_only(), "max_tokens"_a, "temperature"_a,
-           "seed"_a, "stop_ids"_a,
+           "seed"_a, "stop_ids"_a, "priority"_a = 0, "deadline_s"_a = nb::none(),
            "Queue a request and return its sequence id. Raises ValueError or CapacityError.")
       .def("step", &Engine::step, nb::call_guard<nb::gil_scoped_release>(),
            "Run one pass; False when there is nothing to do. One thread at a time.")
@@ -141,6 +154,9 @@ void init_engine(nb::module_& module) {
            "Forget a sequence; a live one is cancelled first.")
       .def("close", &Engine::close, nb::call_guard<nb::gil_scoped_release>(),
            "Cancel everything and free all memory.")
+      .def("check_integrity", &Engine::check_integrity,
+           "Raise RuntimeError where bindings, slots and sequences contradict each other. Between "
+           "steps.")
       .def("stats", &stats, nb::sig("def stats(self) -> dict[str, int | float | str]"),
            "Counters, bytes and seconds.")
       .def_prop_ro("context", &Engine::context, "Tokens that one sequence can hold.")

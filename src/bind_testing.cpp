@@ -81,7 +81,7 @@ class KernelRunner {
 nb::dict choose(const std::string& format, uint32_t n, uint32_t k, uint32_t rows, bool software) {
   for (const Format known : {Format::kF32, Format::kF16, Format::kBF16, Format::kQ8_0}) {
     if (info(known).kernel_name != format) continue;
-    const LinearLaunch& launch = choose_linear(known, n, k, rows, software);
+    const LinearLaunch& launch = choose_linear(known, n, k, rows, {.software = software});
     nb::dict result;
     result["kernel"] = std::string(launch.kernel);
     result["rows_per_group"] = launch.rows_per_group;

@@ -1,6 +1,7 @@
 // The nouns that every room shares, as plain data. Glossary: docs/glossary.md.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,9 +24,11 @@ struct RequestOptions {
   Sampling sampling;
   uint32_t max_tokens = 0;
   std::vector<int32_t> stop_ids;
+  int32_t priority = 0;              // higher is admitted earlier
+  std::optional<double> deadline_s;  // from submit; then it ends with what it has
 };
 
-enum class FinishReason : uint8_t { kNone, kStop, kLength, kCancelled, kError };
+enum class FinishReason : uint8_t { kNone, kStop, kLength, kCancelled, kDeadline, kError };
 
 // One sequence's rows in one pass.
 struct Query {

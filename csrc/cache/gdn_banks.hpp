@@ -23,6 +23,7 @@ class GdnBanks {
   [[nodiscard]] uint64_t base_address() const { return buffer_.span().address; }
   [[nodiscard]] uint64_t bank_floats() const { return bank_bytes_ / sizeof(float); }  // the stride
   [[nodiscard]] uint64_t heap_bytes() const { return heap_bytes_; }
+  [[nodiscard]] uint64_t max_bytes() const { return 2 * heaps_.size() * bank_bytes_; }  // all slots
 
   // The slot's banks get memory; contents are undefined at first (a query with kv_valid 0 does not
   // read them). Throws CapacityError and then has changed nothing.

@@ -1,24 +1,32 @@
 #include "cache/kv_pool.hpp"
 
+#include <algorithm>
 #include <stdexcept>
+#include <utility>
 
 #include "base/error.hpp"
 
 namespace mtlqwen {
 
 KvPool::KvPool(Device& device, const KvShape& shape, uint64_t max_bytes)
-    : device_(device), layout_(shape, device.max_buffer_bytes()),
-      heaps_plan_(layout_.heaps(max_bytes)), bindings_(shape.slots) {
-  if (layout_.n_planes() != 0 && heaps_plan_.n_bundles == 0) {
-    throw CapacityError(concat("[cache] keys and values: no room for one block (got ", max_bytes,
-                               " bytes, want ", layout_.bundle_bytes(),
-                               "); raise the memory budget"));
-  }
+    : device_(device), layout_(shape, device.max_buffer_bytes()), bindings_(shape.slots) {
+  set_limit(max_bytes);
   for (uint32_t i = 0; i < layout_.n_buffers(); ++i) {
     buffers_.push_back(
         device_.new_sparse_buffer(layout_.buffer_bytes(i), layout_.page_bytes(), concat("kv ", i)));
   }
-  heaps_.reserve(heaps_plan_.n_heaps());
+}
+
+void KvPool::set_limit(uint64_t max_bytes) {
+  if (!heaps_.empty()) throw std::logic_error("[cache] limit: set after the first use");
+  const KvHeaps plan = layout_.heaps(max_bytes);
+  if (layout_.n_planes() != 0 && plan.n_bundles == 0) {
+    throw CapacityError(concat("[cache] keys and values: no room for one block (got ", max_bytes,
+                               " bytes, want ", layout_.bundle_bytes(),
+                               "); raise the memory budget"));
+  }
+  heaps_.reserve(plan.n_heaps());
+  heaps_plan_ = plan;
 }
 
 KvPool::~KvPool() {
@@ -41,9 +49,8 @@ void KvPool::reserve(uint32_t slot, uint32_t n_tokens) {
                                " tokens, want at most ", slot_tokens(), "); shorten the request"));
   }
   const uint32_t n_bound = bindings_.n_blocks(slot);
-  const auto n_blocks = static_cast<uint32_t>(ceil_div(n_tokens, kBlockTokens));
-  if (layout_.n_planes() == 0 || n_blocks <= n_bound) return;
-  const uint32_t n_missing = n_blocks - n_bound;
+  const uint32_t n_missing = missing_blocks(slot, n_tokens);
+  if (n_missing == 0) return;
   if (n_missing > bundles_free()) {
     throw CapacityError(concat("[cache] keys and values: memory is full (got ", bundles_free(),
                                " free blocks of ", max_bundles(), ", want ", n_missing,
@@ -68,6 +75,20 @@ void KvPool::release(uint32_t slot) {
   if (n_blocks == 0) return;
   unmap(slot, 0, n_blocks);
   bindings_.unbind(slot);
+}
+
+void KvPool::trim() {
+  if (bindings_.n_bound() != 0 || heaps_.size() <= 1) return;
+  Bindings bindings(layout_.slots());
+  bindings.grow(heaps_plan_.bundles_in(0));
+  bindings_ = std::move(bindings);
+  heaps_.resize(1);
+}
+
+uint32_t KvPool::missing_blocks(uint32_t slot, uint32_t n_tokens) const {
+  if (layout_.n_planes() == 0) return 0;
+  const uint32_t n_bound = bindings_.n_blocks(slot);
+  return std::max(static_cast<uint32_t>(ceil_div(n_tokens, kBlockTokens)), n_bound) - n_bound;
 }
 
 uint32_t KvPool::reserved_tokens(uint32_t slot) const {

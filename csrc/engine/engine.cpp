@@ -16,6 +16,19 @@ double seconds(Clock::time_point from, Clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
 }
 
+constexpr double kLongestDeadline = 1e9;  // seconds
+
+void require_valid(const EngineOptions& options) {
+  if (options.slots < 1 || options.slots > kMaxSlots) {
+    throw std::invalid_argument(concat("[engine] slots: out of range (got ", options.slots,
+                                       ", want 1 to ", kMaxSlots, ")"));
+  }
+  if (!(options.prefill_share >= 0.0F && options.prefill_share <= 1.0F)) {
+    throw std::invalid_argument(concat("[engine] prefill_share: out of range (got ",
+                                       options.prefill_share, ", want 0 to 1)"));
+  }
+}
+
 void require_valid(const std::vector<int32_t>& token_ids, const RequestOptions& options,
                    uint32_t vocab) {
   if (token_ids.empty()) {
@@ -34,28 +47,32 @@ void require_valid(const std::vector<int32_t>& token_ids, const RequestOptions& 
     throw std::invalid_argument(concat("[engine] temperature: not a finite number >= 0 (got ",
                                        temperature, "); use 0 for greedy, 0.7 to 1.0 for variety"));
   }
+  if (options.deadline_s &&
+      !(*options.deadline_s > 0.0 && *options.deadline_s <= kLongestDeadline)) {
+    throw std::invalid_argument(concat("[engine] deadline_s: out of range (got ",
+                                       *options.deadline_s, ", want more than 0 and at most ",
+                                       kLongestDeadline, ")"));
+  }
 }
 
 }  // namespace
 
 Engine::Engine(const EngineOptions& options, const Progress& progress) : slots_(options.slots) {
-  if (slots_ < 1 || slots_ > kMaxSlots) {
-    throw std::invalid_argument(
-        concat("[engine] slots: out of range (got ", slots_, ", want 1 to ", kMaxSlots, ")"));
-  }
+  require_valid(options);
   constexpr uint64_t kStages = 3;
   uint64_t stage_index = 0;
-  runtime_ = std::make_unique<Runtime>(options.model, options.kernels, options.context, slots_,
-                                       [&](const char* stage) {
-                                         if (progress) progress(stage, stage_index++, kStages);
-                                       });
+  runtime_ = std::make_unique<Runtime>(options, [&](const char* stage) {
+    if (progress) progress(stage, stage_index++, kStages);
+  });
   if (progress) progress("ready", kStages, kStages);
   context_ = runtime_->context;
   vocab_ = runtime_->weights.config().vocab;
   eos_ids_ = runtime_->weights.config().eos_ids;
+  prefill_rows_ = static_cast<uint32_t>(options.prefill_share * static_cast<float>(kPassRows));
   slot_owner_.assign(slots_, 0);
   stats_.device = runtime_->device.name();
   stats_.weights_bytes = runtime_->device_weights.mapped_bytes();
+  stats_.budget_bytes = runtime_->budget_bytes;
 }
 
 Engine::~Engine() { close(); }
@@ -90,6 +107,11 @@ SequenceId Engine::submit(std::vector<int32_t> token_ids, RequestOptions options
   sequence.request = std::move(token_ids);
   sequence.options = std::move(options);
   sequence.submitted = Clock::now();
+  if (sequence.options.deadline_s) {
+    sequence.deadline =
+        sequence.submitted + std::chrono::duration_cast<Clock::duration>(
+                                 std::chrono::duration<double>(*sequence.options.deadline_s));
+  }
   if (sequence.options.max_tokens == 0) sequence.finish = FinishReason::kLength;
   return id;
 }
@@ -177,6 +199,28 @@ void Engine::set_pass_rows(uint32_t rows) {
   }
   const std::lock_guard lock(mutex_);
   pass_rows_ = rows;
+}
+
+void Engine::check_integrity() {
+  const std::lock_guard lock(mutex_);
+  require_open_locked();
+  runtime_->kv_pool.check_integrity();
+  for (uint32_t slot = 0; slot < slots_; ++slot) {
+    const SequenceId owner = slot_owner_[slot];
+    const uint32_t reserved = runtime_->kv_pool.reserved_tokens(slot);
+    if (owner == 0) {
+      if (reserved != 0)
+        throw std::logic_error(concat("[engine] slot ", slot, ": free, but holds bundles"));
+      continue;
+    }
+    const Sequence& sequence = sequences_.at(owner);
+    if (sequence.slot != slot || sequence.finished() || sequence.kv_valid > reserved ||
+        sequence.kv_valid >= sequence.request.size()) {
+      throw std::logic_error(concat("[engine] slot ", slot, ": contradicts sequence ", owner,
+                                    " (kv_valid ", sequence.kv_valid, ", reserved ", reserved,
+                                    ", request ", sequence.request.size(), ")"));
+    }
+  }
 }
 
 std::vector<float> Engine::last_logits(SequenceId id) {

@@ -14,19 +14,13 @@
 #include <vector>
 
 #include "base/types.hpp"
+#include "engine/options.hpp"
 #include "engine/sequence.hpp"
 
 namespace mtlqwen {
 
 class Runtime;
 struct PackedQuery;
-
-struct EngineOptions {
-  std::string model;     // a .gguf file, or a directory with config.json and safetensors
-  std::string kernels;   // the kernel library
-  uint32_t context = 0;  // tokens of one sequence; 0: what the model allows
-  uint32_t slots = 8;    // 1 .. kMaxSlots
-};
 
 // What a caller learns about a sequence.
 struct Poll {
@@ -44,9 +38,11 @@ struct Stats {
   uint64_t weights_bytes = 0;  // mapped from files
   uint64_t memory_bytes = 0;   // owned by the engine, weights included
   uint64_t kv_bytes = 0;       // of bundles bound to sequences
+  uint64_t budget_bytes = 0;   // what memory_bytes may reach
   uint64_t passes = 0;
   uint64_t prefill_rows = 0;
   uint64_t decode_rows = 0;
+  uint64_t preemptions = 0;
   double step_s = 0.0;  // wall time inside step()
   double gpu_s = 0.0;   // of it, kernels running
   uint32_t live = 0;
@@ -82,6 +78,8 @@ class Engine {
   [[nodiscard]] uint32_t slots() const { return slots_; }
   [[nodiscard]] uint32_t vocab() const { return vocab_; }
   [[nodiscard]] const std::vector<int32_t>& eos_ids() const { return eos_ids_; }
+  // Throws std::logic_error naming what contradicts what: bindings, slots, sequences. Between steps only.
+  void check_integrity();
   // Logits (vocab) behind the sequence's newest token; empty where the last pass did not sample it.
   // Between steps only.
   [[nodiscard]] std::vector<float> last_logits(SequenceId id);
@@ -94,14 +92,19 @@ class Engine {
   Sequence& find_locked(SequenceId id);
   void stop_pass_of_locked(SequenceId id);
   // The rooms of a step (step.cpp), in order.
-  void retire_cancelled_locked();
+  void retire_locked();
   void admit_locked();
+  [[nodiscard]] bool has_memory_for_locked(const Sequence& sequence) const;
   [[nodiscard]] Batch plan_locked() const;
   void reserve_locked(Batch& batch);
+  [[nodiscard]] bool reserve_one_locked(Sequence& sequence, uint32_t n_tokens);
+  [[nodiscard]] Sequence* youngest_live_locked();
+  void preempt_locked(Sequence& sequence);
   [[nodiscard]] std::vector<PackedQuery> pack_locked(const Batch& batch);
   void run_pass(const Batch& batch, std::span<const PackedQuery> packed);
   void commit_locked(const Batch& batch, std::span<const int32_t> sampled);
   void append_token_locked(Sequence& sequence, int32_t token, Clock::time_point now);
+  void free_slot_locked(Sequence& sequence);
   void finish_locked(Sequence& sequence, FinishReason reason, std::exception_ptr error = nullptr);
   void fail_live_locked(const std::exception_ptr& error);
 
@@ -117,6 +120,7 @@ class Engine {
   std::vector<SequenceId> in_pass_;  // sequences of the running pass
   std::mutex step_mutex_;            // held by the thread inside step()
   uint32_t pass_rows_ = kPassRows;
+  uint32_t prefill_rows_ = kPassRows;  // see EngineOptions::prefill_share
   bool closed_ = false;
   Stats stats_;
 };

@@ -1,6 +1,6 @@
 #include "engine/runtime.hpp"
 
-#include <limits>
+#include <algorithm>
 #include <utility>
 
 #include "base/error.hpp"
@@ -27,25 +27,44 @@ T&& announced(const std::function<void(const char*)>& stage, const char* name, T
 
 }  // namespace
 
-Runtime::Runtime(const std::string& model, const std::string& kernels, uint32_t context_wanted,
-                 uint32_t slots, const std::function<void(const char* stage)>& stage)
-    : weights(announced(stage, "weights", model)),
-      context(choose_context(weights.config(), context_wanted)),
-      device(announced(stage, "device", kernels)), device_weights(device, weights),
-      kv_pool(device,
-              {.n_planes = 2 * weights.config().n_layers(LayerKind::kAttention),
-               .token_bytes = uint64_t{weights.config().n_kv_heads} * weights.config().head_dim *
-                              sizeof(uint16_t),
-               .slots = slots,
-               .context = context},
-              std::numeric_limits<uint64_t>::max()),
-      banks(device, slots, gdn_bank_floats(weights.config())),
+Runtime::Runtime(const EngineOptions& options, const std::function<void(const char* stage)>& stage)
+    : weights(announced(stage, "weights", options.model)),
+      context(choose_context(weights.config(), options.context)),
+      device(announced(stage, "device", options.kernels)), device_weights(device, weights),
+      kv_pool(device, {.n_planes = 2 * weights.config().n_layers(LayerKind::kAttention),
+                       .token_bytes = uint64_t{weights.config().n_kv_heads} *
+                                      weights.config().head_dim * sizeof(uint16_t),
+                       .slots = options.slots,
+                       .context = context}),
+      banks(device, options.slots, gdn_bank_floats(weights.config())),
       forward({.device = device,
                .config = announced(stage, "kernels", weights.config()),
                .weights = device_weights,
                .kv_pool = kv_pool,
                .banks = banks,
-               .slots = slots,
-               .context = context}) {}
+               .slots = options.slots,
+               .context = context,
+               .deterministic = options.deterministic}),
+      budget_bytes(options.memory_budget.value_or(device.recommended_bytes())) {
+  divide_budget(options);
+}
+
+// What weights, arenas and the banks of all slots leave of the budget is for keys and values.
+void Runtime::divide_budget(const EngineOptions& options) {
+  const uint64_t fixed = device.allocated_bytes() + banks.max_bytes();
+  const uint64_t bundle = kv_pool.layout().bundle_bytes();
+  const uint64_t whole_context = kv_pool.layout().slot_blocks() * bundle;
+  const uint64_t least = fixed + (options.context == 0 ? bundle : whole_context);
+  if (budget_bytes < least) {
+    throw CapacityError(concat("[engine] memory_budget: too small for the model and ",
+                               options.context == 0 ? kBlockTokens : context,
+                               " tokens of context (got ", budget_bytes, " bytes, want at least ",
+                               least, "); raise it, or lower slots or context"));
+  }
+  kv_pool.set_limit(budget_bytes - fixed);
+  if (kv_pool.layout().n_planes() == 0) return;
+  context = static_cast<uint32_t>(
+      std::min<uint64_t>(context, uint64_t{kv_pool.max_bundles()} * kBlockTokens));
+}
 
 }  // namespace mtlqwen

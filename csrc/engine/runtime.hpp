@@ -1,12 +1,11 @@
-// Everything that an engine loads: device, weights, memory and the recorded forward pass, in the
-// order of their lives.
+// Everything that an engine loads: device, weights, memory and the recorded forward pass, in the order of their lives.
 #pragma once
 #include <cstdint>
 #include <functional>
-#include <string>
 
 #include "cache/gdn_banks.hpp"
 #include "cache/kv_pool.hpp"
+#include "engine/options.hpp"
 #include "gpu/device.hpp"
 #include "model/device_weights.hpp"
 #include "model/forward.hpp"
@@ -17,17 +16,20 @@ namespace mtlqwen {
 // Members are destroyed in reverse: what wraps memory goes before the memory.
 class Runtime {
  public:
-  // context 0: the model's own limit. `stage` is told what is about to be loaded.
-  Runtime(const std::string& model, const std::string& kernels, uint32_t context, uint32_t slots,
-          const std::function<void(const char* stage)>& stage);
+  // `stage` is told what is about to be loaded.
+  Runtime(const EngineOptions& options, const std::function<void(const char* stage)>& stage);
 
   const Weights weights;
-  const uint32_t context;
+  uint32_t context;  // tokens that one sequence can hold
   Device device;
   DeviceWeights device_weights;
   KvPool kv_pool;
   GdnBanks banks;
   Forward forward;
+  uint64_t budget_bytes;
+
+ private:
+  void divide_budget(const EngineOptions& options);
 };
 
 }  // namespace mtlqwen

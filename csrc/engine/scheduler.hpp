@@ -1,15 +1,31 @@
-// Which sequences get how many rows of a pass. Pure functions: no device, no clock, no state.
+// Who runs, and with how many rows of a pass. Pure functions: no device, no clock, no state.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
 namespace mtlqwen {
 
-// Rows for each live sequence, given how many tokens each has pending (all > 0), in order of
-// arrival. Every sequence gets at least one row; a decoding one (pending 1) no more than that; what
-// is left of `rows` is shared equally by the prefilling ones, none getting more than it has
-// pending, odd rows going to the earliest. Precondition: pending.size() <= rows.
-[[nodiscard]] std::vector<uint32_t> plan_rows(std::span<const uint32_t> pending, uint32_t rows);
+// A sequence in the waiting line, by arrival. Each time a later one is admitted before it, it has been passed over once more.
+struct Waiting {
+  int32_t priority = 0;
+  uint32_t passed_over = 0;
+};
+
+// So many times passed over weigh as much as one step of priority: nobody waits forever.
+inline constexpr uint32_t kPassesPerPriority = 8;
+
+// Index of the next to be admitted: the highest priority, aged by how often it was passed over; of equals the earliest.
+// Nothing where nobody waits.
+[[nodiscard]] std::optional<size_t> choose_next(std::span<const Waiting> line);
+
+// Rows for each live sequence, given how many tokens each has pending (all > 0), in order of arrival.
+// Every sequence gets at least one row; a decoding one (pending 1) no more than that. What is left of `rows` is shared
+// equally by the prefilling ones, none getting more than it has pending, odd rows going to the earliest. While anybody
+// decodes, the prefilling ones together get no more than `prefill_rows` (but one each).
+// Precondition: pending.size() <= rows.
+[[nodiscard]] std::vector<uint32_t> plan_rows(std::span<const uint32_t> pending, uint32_t rows,
+                                              uint32_t prefill_rows);
 
 }  // namespace mtlqwen

@@ -23,11 +23,14 @@ struct Sequence {
   RequestOptions options;
   std::optional<uint32_t> slot;       // none while waiting and once finished
   std::optional<uint32_t> logit_row;  // of the last pass, where it was sampled
+  uint32_t passed_over = 0;           // later sequences admitted while it waited
   bool cancel_requested = false;
   bool released = false;  // the caller has forgotten it; erased when no pass holds it
   FinishReason finish = FinishReason::kNone;
   std::exception_ptr error;  // with FinishReason::kError
   size_t polled = 0;         // tokens of the request that the caller has, prompt included
+
+  std::optional<Clock::time_point> deadline;
 
   Clock::time_point submitted{};
   Clock::time_point started{};  // got its slot

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/math.hpp"
 #include "engine/engine.hpp"
 #include "engine/runtime.hpp"
 #include "engine/scheduler.hpp"
@@ -37,40 +38,73 @@ bool Engine::step() {
     const std::lock_guard lock(mutex_);
     require_open_locked();
     runtime_->device.clear_abort();
-    retire_cancelled_locked();
+    retire_locked();
     admit_locked();
     batch = plan_locked();
     reserve_locked(batch);
     packed = pack_locked(batch);
+    if (batch.queries.empty()) {
+      runtime_->kv_pool.trim();
+      return false;
+    }
   }
-  if (batch.queries.empty()) return false;
   run_pass(batch, packed);
   const std::lock_guard lock(mutex_);
   stats_.step_s += std::chrono::duration<double>(Clock::now() - begin).count();
   return true;
 }
 
-void Engine::retire_cancelled_locked() {
+// What was cancelled, forgotten or is late leaves before the pass is planned.
+void Engine::retire_locked() {
+  const auto now = Clock::now();
   for (auto next = sequences_.begin(); next != sequences_.end();) {
     const auto current = next++;
     Sequence& sequence = current->second;
-    if (sequence.cancel_requested && !sequence.finished())
-      finish_locked(sequence, FinishReason::kCancelled);
+    if (!sequence.finished()) {
+      if (sequence.cancel_requested) {
+        finish_locked(sequence, FinishReason::kCancelled);
+      } else if (sequence.deadline && now >= *sequence.deadline) {
+        finish_locked(sequence, FinishReason::kDeadline);
+      }
+    }
     if (sequence.released) sequences_.erase(current);
   }
 }
 
-// Waiting sequences take free slots in order of arrival.
+// Waiting sequences take free slots by aged priority, then arrival. One that memory is missing for holds up those behind it:
+// else short requests could starve a long one.
 void Engine::admit_locked() {
-  for (auto& [id, sequence] : sequences_) {
-    if (sequence.slot || sequence.finished()) continue;
+  for (;;) {
     const auto free = std::find(slot_owner_.begin(), slot_owner_.end(), SequenceId{0});
     if (free == slot_owner_.end()) return;
-    *free = id;
+    std::vector<Sequence*> line;
+    std::vector<Waiting> waiting;
+    for (auto& [id, sequence] : sequences_) {
+      if (sequence.slot || sequence.finished()) continue;
+      line.push_back(&sequence);
+      waiting.push_back(
+          {.priority = sequence.options.priority, .passed_over = sequence.passed_over});
+    }
+    const std::optional<size_t> next = choose_next(waiting);
+    if (!next || !has_memory_for_locked(*line[*next])) return;
+    for (size_t i = 0; i < *next; ++i) ++line[i]->passed_over;
+    Sequence& sequence = *line[*next];
+    *free = sequence.id;
     sequence.slot = static_cast<uint32_t>(free - slot_owner_.begin());
-    sequence.started = Clock::now();
+    if (sequence.started == Clock::time_point{}) sequence.started = Clock::now();
     runtime_->banks.reset(*sequence.slot);
   }
+}
+
+// Whether all that live sequences have been asked so far, and this one and its next token, fit the pool.
+bool Engine::has_memory_for_locked(const Sequence& sequence) const {
+  const KvPool& pool = runtime_->kv_pool;
+  uint64_t wanted = ceil_div(sequence.request.size() + 1, kBlockTokens);
+  for (const auto& [id, other] : sequences_) {
+    if (other.slot)
+      wanted += pool.missing_blocks(*other.slot, static_cast<uint32_t>(other.request.size()));
+  }
+  return wanted <= pool.bundles_free();
 }
 
 Batch Engine::plan_locked() const {
@@ -81,7 +115,7 @@ Batch Engine::plan_locked() const {
     live.push_back(&sequence);
     pending.push_back(sequence.pending());
   }
-  const std::vector<uint32_t> counts = plan_rows(pending, pass_rows_);
+  const std::vector<uint32_t> counts = plan_rows(pending, pass_rows_, prefill_rows_);
   Batch batch;
   for (size_t i = 0; i < live.size(); ++i) {
     batch.queries.push_back({.sequence = live[i]->id,
@@ -95,23 +129,49 @@ Batch Engine::plan_locked() const {
   return batch;
 }
 
-// Memory for every row of the plan. A sequence for which there is none fails alone; the others go
-// on.
+// Memory for every row of the plan, the oldest sequence first. Who loses its slot for it leaves the batch.
 void Engine::reserve_locked(Batch& batch) {
-  std::erase_if(batch.queries, [&](const Query& query) {
-    try {
-      runtime_->kv_pool.reserve(query.slot, query.kv_valid + query.count);
-      runtime_->banks.ensure(query.slot);
-      return false;
-    } catch (const CapacityError&) {
-      finish_locked(sequences_.at(query.sequence), FinishReason::kError, std::current_exception());
-      return true;
+  for (const Query& query : batch.queries) {
+    Sequence& sequence = sequences_.at(query.sequence);
+    while (sequence.slot && !reserve_one_locked(sequence, query.kv_valid + query.count)) {
+      preempt_locked(*youngest_live_locked());
     }
-  });
+  }
+  std::erase_if(batch.queries,
+                [&](const Query& query) { return !sequences_.at(query.sequence).slot; });
   batch.rows = 0;
   for (Query& query : batch.queries) {
     query.first_row = std::exchange(batch.rows, batch.rows + query.count);
   }
+}
+
+// False: the pool is full, but not of this sequence alone. What cannot be mended by waiting ends the sequence.
+bool Engine::reserve_one_locked(Sequence& sequence, uint32_t n_tokens) {
+  KvPool& pool = runtime_->kv_pool;
+  if (pool.missing_blocks(*sequence.slot, n_tokens) > pool.bundles_free()) return false;
+  try {
+    pool.reserve(*sequence.slot, n_tokens);
+    runtime_->banks.ensure(*sequence.slot);
+  } catch (const Error&) {
+    finish_locked(sequence, FinishReason::kError, std::current_exception());
+  }
+  return true;
+}
+
+Sequence* Engine::youngest_live_locked() {
+  Sequence* youngest = nullptr;
+  for (auto& [id, sequence] : sequences_) {
+    if (sequence.slot) youngest = &sequence;
+  }
+  return youngest;
+}
+
+// Its memory goes, its request stays: it waits in its old place and is computed again, token by token the same.
+void Engine::preempt_locked(Sequence& sequence) {
+  free_slot_locked(sequence);
+  sequence.kv_valid = 0;
+  sequence.logit_row.reset();
+  ++stats_.preemptions;
 }
 
 // The spans stay valid through the pass: a request grows only at commit, and a live sequence is
@@ -187,7 +247,10 @@ void Engine::append_token_locked(Sequence& sequence, int32_t token, Clock::time_
 void Engine::finish_locked(Sequence& sequence, FinishReason reason, std::exception_ptr error) {
   sequence.finish = reason;
   sequence.error = std::move(error);
-  if (!sequence.slot) return;
+  if (sequence.slot) free_slot_locked(sequence);
+}
+
+void Engine::free_slot_locked(Sequence& sequence) {
   runtime_->kv_pool.release(*sequence.slot);
   slot_owner_[*sequence.slot] = 0;
   sequence.slot.reset();

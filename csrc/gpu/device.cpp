@@ -72,6 +72,11 @@ uint64_t Device::max_buffer_bytes() const {
   return device_->maxBufferLength();
 }
 
+uint64_t Device::recommended_bytes() const {
+  const AutoreleaseScope scope;
+  return device_->recommendedMaxWorkingSetSize();
+}
+
 bool Device::is_software() const { return is_software_device(device_.get()); }
 
 Buffer Device::new_buffer(uint64_t bytes, Storage storage, std::string_view label) {

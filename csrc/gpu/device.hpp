@@ -34,6 +34,8 @@ class Device {
 
   [[nodiscard]] std::string name() const;
   [[nodiscard]] uint64_t max_buffer_bytes() const;
+  // What the device can hold without hurting other programs.
+  [[nodiscard]] uint64_t recommended_bytes() const;
   // Threadgroups run on CPU cores: launch tables then prefer few threads with much work each.
   [[nodiscard]] bool is_software() const;
   [[nodiscard]] uint64_t allocated_bytes() const { return allocated_bytes_; }

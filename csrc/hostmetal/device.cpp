@@ -1,5 +1,7 @@
 #include "hostmetal/device.hpp"
 
+#include <algorithm>
+
 #include "hostmetal/cpu.hpp"
 #include "hostmetal/error.hpp"
 #include "hostmetal/residency.hpp"
@@ -7,8 +9,16 @@
 
 namespace mtlqwen::hostmetal {
 
+namespace {
+
+// Address space for sparse buffers costs nothing, also where memory is small; the executor refuses what memory cannot hold.
+constexpr uint64_t kLeastMaxBufferBytes = uint64_t{64} << 30;
+
+}  // namespace
+
 HostDevice::HostDevice(std::unique_ptr<Executor> executor)
-    : max_buffer_bytes(physical_memory()), executor_(std::move(executor)), process_(getpid()) {}
+    : max_buffer_bytes(std::max(physical_memory(), kLeastMaxBufferBytes)),
+      executor_(std::move(executor)), process_(getpid()) {}
 
 }  // namespace mtlqwen::hostmetal
 
@@ -33,6 +43,11 @@ bool Device::supportsFamily(GPUFamily gpuFamily) {
   return (gpuFamily >= GPUFamilyApple1 && gpuFamily <= GPUFamilyApple7) ||
          (gpuFamily >= GPUFamilyCommon1 && gpuFamily <= GPUFamilyCommon3) ||
          gpuFamily == GPUFamilyMac2 || gpuFamily == GPUFamilyMetal3 || gpuFamily == GPUFamilyMetal4;
+}
+
+// Three quarters of the memory: what Apple's desktops recommend of theirs.
+uint64_t Device::recommendedMaxWorkingSetSize() const {
+  return this ? mtlqwen::hostmetal::physical_memory() / 4 * 3 : 0;
 }
 
 NS::UInteger Device::maxBufferLength() const {

@@ -14,17 +14,14 @@ uint64_t arena_bytes(uint32_t slots) {
          2 * Arena::padded(slots * sizeof(uint32_t)) + Arena::padded(slots * sizeof(SampleArgs));
 }
 
-// The longest context of the pass decides how many splits there are; few enough that their results
-// fit the scratch.
-void choose_splits(Pass& pass, uint32_t longest, uint32_t partial_capacity) {
-  const auto n_blocks = static_cast<uint32_t>(ceil_div(longest, kBlockTokens));
-  pass.blocks_per_split = 1;
-  while (pass.rows * ceil_div(n_blocks, pass.blocks_per_split) > partial_capacity)
-    pass.blocks_per_split *= 2;
-  pass.n_splits = static_cast<uint32_t>(ceil_div(n_blocks, pass.blocks_per_split));
-}
-
 }  // namespace
+
+uint32_t blocks_per_split(uint32_t rows, uint32_t longest, uint32_t least, uint32_t capacity) {
+  const uint64_t n_blocks = ceil_div(longest, kBlockTokens);
+  uint32_t blocks = least;
+  while (rows * ceil_div(n_blocks, blocks) > capacity) blocks *= 2;
+  return blocks;
+}
 
 Control::Control(Device& device, uint32_t slots)
     : arena_(device, arena_bytes(slots), Storage::kShared, "control arrays"),
@@ -58,7 +55,8 @@ void Control::pack_query(const PackedQuery& packed, uint32_t index) {
   ++n_logit_rows_;
 }
 
-PassShape Control::pack(std::span<const PackedQuery> queries, uint32_t partial_capacity) {
+PassShape Control::pack(std::span<const PackedQuery> queries, uint32_t min_blocks_per_split,
+                        uint32_t partial_capacity) {
   Pass pass{};
   uint32_t longest = 0;
   n_logit_rows_ = 0;
@@ -68,7 +66,9 @@ PassShape Control::pack(std::span<const PackedQuery> queries, uint32_t partial_c
     longest = std::max(longest, packed.query.kv_valid + packed.query.count);
   }
   pass.n_logit_rows = n_logit_rows_;
-  choose_splits(pass, longest, partial_capacity);
+  pass.blocks_per_split =
+      blocks_per_split(pass.rows, longest, min_blocks_per_split, partial_capacity);
+  pass.n_splits = static_cast<uint32_t>(ceil_div(longest, pass.blocks_per_split * kBlockTokens));
   *at<Pass>(pass_) = pass;
   Pass logit_pass = pass;
   logit_pass.rows = pass.n_logit_rows;

@@ -19,14 +19,20 @@ struct PackedQuery {
   Sampling sampling;
 };
 
+// The smallest power of two, at least `least`, with which the splits of `longest` keys fit the attention scratch.
+// capacity: (row, split) pairs that it holds, at least rows.
+[[nodiscard]] uint32_t blocks_per_split(uint32_t rows, uint32_t longest, uint32_t least,
+                                        uint32_t capacity);
+
 // Shared memory; one pass at a time.
 class Control {
  public:
   Control(Device& device, uint32_t slots);
 
-  // Fills all arrays. partial_capacity: (row, split) pairs that the attention scratch holds.
+  // Fills all arrays. See blocks_per_split() for the last two.
   // Invariant: logit row i belongs to the i-th query that emits.
-  PassShape pack(std::span<const PackedQuery> queries, uint32_t partial_capacity);
+  PassShape pack(std::span<const PackedQuery> queries, uint32_t min_blocks_per_split,
+                 uint32_t partial_capacity);
   [[nodiscard]] std::span<const int32_t>
   sampled_ids() const;  // one for each logit row of the last pass
 

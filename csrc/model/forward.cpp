@@ -21,6 +21,12 @@ uint64_t rope_bytes(const ModelConfig& config, uint32_t context) {
   return uint64_t{context} * config.rotary_dim * sizeof(float);
 }
 
+// Of one size for every pass that can come, or as fine as the pass allows.
+uint32_t min_blocks_per_split(const Forward::Parts& parts) {
+  if (!parts.deterministic) return 1;
+  return blocks_per_split(kPassRows, parts.context, 1, kPartialCapacity);
+}
+
 // (context, rotary_dim / 2) pairs of cos and sin; angles in double, since position * frequency
 // needs more than 24 bits.
 void fill_rope(float* table, const ModelConfig& config, uint32_t context) {
@@ -183,7 +189,8 @@ uint64_t gdn_bank_floats(const ModelConfig& config) {
 }
 
 Forward::Forward(const Parts& parts)
-    : vocab_(parts.config.vocab), control_(parts.device, parts.slots),
+    : vocab_(parts.config.vocab), min_blocks_per_split_(min_blocks_per_split(parts)),
+      control_(parts.device, parts.slots),
       scratch_(parts.device, parts.config, parts.slots, sample_chunks(parts.config)),
       args_(parts.device, (parts.config.layers.size() + 1) * kLaunchesPerLayer * Arena::kAlignment,
             Storage::kShared, "kernel args"),
@@ -191,12 +198,12 @@ Forward::Forward(const Parts& parts)
       commands_(parts.device) {
   const Span rope = rope_.take(rope_bytes(parts.config, parts.context));
   fill_rope(static_cast<float*>(rope_.at(rope)), parts.config, parts.context);
-  Recorder recorder(parts.device, program_, args_, control_);
+  Recorder recorder(parts.device, program_, args_, control_, parts.deterministic);
   LayerWalk(parts, recorder, *scratch_, rope).run();
 }
 
 std::span<const int32_t> Forward::run(std::span<const PackedQuery> queries) {
-  const PassShape shape = control_.pack(queries, kPartialCapacity);
+  const PassShape shape = control_.pack(queries, min_blocks_per_split_, kPartialCapacity);
   commands_.begin();
   program_.replay(commands_, shape);
   commands_.commit_and_wait();

@@ -34,6 +34,8 @@ class Forward {
     const GdnBanks& banks;
     uint32_t slots = 0;
     uint32_t context = 0;  // tokens; rows of the rope table
+    // A row's bits depend on nothing but its own request: not on its company, nor on how its prompt is cut.
+    bool deterministic = false;
   };
   explicit Forward(const Parts& parts);
 
@@ -49,6 +51,7 @@ class Forward {
 
  private:
   uint32_t vocab_;
+  uint32_t min_blocks_per_split_;
   Control control_;
   Scratch scratch_;
   Arena args_;

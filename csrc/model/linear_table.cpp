@@ -47,9 +47,9 @@ constexpr LinearLaunch tile(std::string_view name, uint32_t max_rows, uint32_t r
 using GpuTable = std::array<LinearLaunch, 6>;
 constexpr GpuTable gpu_table(const Names& names) {
   return {{
-      {names.split[0], 1, 1, 4, kSimdWidth},
-      {names.split[1], 2, 2, 4, kSimdWidth},
-      {names.split[2], 4, 4, 2, kSimdWidth},
+      {names.split[0], 1, 1, 4, kSimdWidth, 0, true},
+      {names.split[1], 2, 2, 4, kSimdWidth, 0, true},
+      {names.split[2], 4, 4, 2, kSimdWidth, 0, true},
       tile(names.tile[0], 8, 8),
       tile(names.tile[1], 16, 16),
       tile(names.tile[2], kPassRows, 32),
@@ -98,13 +98,15 @@ std::span<const LinearLaunch> linear_launches(Format format, bool software) {
 }
 
 const LinearLaunch& choose_linear(Format format, uint32_t n, uint32_t k, uint32_t rows,
-                                  bool software) {
+                                  LinearDevice device) {
   if (k == 0 || k % kLinearK != 0 || n == 0) {
     throw ModelError(concat("[model] linear layer: shape unsupported (got ", n, " x ", k,
                             ", want columns in multiples of ", kLinearK, "); use another model"));
   }
-  const std::span<const LinearLaunch> launches = linear_launches(format, software);
-  const auto fits = [&](const LinearLaunch& launch) { return rows <= launch.max_rows; };
+  const std::span<const LinearLaunch> launches = linear_launches(format, device.software);
+  const auto fits = [&](const LinearLaunch& launch) {
+    return rows <= launch.max_rows && !(device.deterministic && launch.own_bits);
+  };
   const auto found = std::find_if(launches.begin(), launches.end(), fits);
   return found == launches.end() ? launches.back() : *found;
 }

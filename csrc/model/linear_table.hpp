@@ -22,6 +22,7 @@ struct LinearLaunch {
   uint32_t outputs_per_group = 0;
   uint32_t threads = 0;
   uint32_t threadgroup_bytes = 0;
+  bool own_bits = false;  // rounds otherwise than the launches of wider passes
 
   [[nodiscard]] Constants constants() const;  // all but kAccumulateConstant
 };
@@ -30,9 +31,14 @@ struct LinearLaunch {
 // rises.
 [[nodiscard]] std::span<const LinearLaunch> linear_launches(Format format, bool software);
 
+struct LinearDevice {
+  bool software = false;
+  bool deterministic = false;  // the same bits at any number of rows
+};
+
 // The launch for out (rows, n) = in (rows, k) * weight (n, k). A pure function; the result lives
 // forever. Throws ModelError where no kernel takes k.
 [[nodiscard]] const LinearLaunch& choose_linear(Format format, uint32_t n, uint32_t k,
-                                                uint32_t rows, bool software);
+                                                uint32_t rows, LinearDevice device);
 
 }  // namespace mtlqwen

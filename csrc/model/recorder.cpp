@@ -9,9 +9,10 @@
 
 namespace mtlqwen {
 
-Recorder::Recorder(Device& device, Program& program, Arena& args, const Control& control)
+Recorder::Recorder(Device& device, Program& program, Arena& args, const Control& control,
+                   bool deterministic)
     : device_(device), program_(program), args_(args), control_(control),
-      software_(device.is_software()) {}
+      software_(device.is_software()), deterministic_(deterministic) {}
 
 void Recorder::bind(Launch& launch, const std::vector<Binding>& bindings, const Span& args) const {
   for (const auto& [span, access] : bindings) {
@@ -52,7 +53,9 @@ void Recorder::linear(const Activation& out_rows, const Activation& in_rows, con
                       bool accumulate, Count count) {
   Launch launch{.count = count};
   for (uint32_t rows = 1; rows <= kPassRows; ++rows) {
-    const LinearLaunch& choice = choose_linear(matrix.format, matrix.n, matrix.k, rows, software_);
+    const LinearLaunch& choice =
+        choose_linear(matrix.format, matrix.n, matrix.k, rows,
+                      {.software = software_, .deterministic = deterministic_});
     Constants constants = choice.constants();
     constants.push_back({.index = kAccumulateConstant, .value = accumulate});
     const Variant variant{.pipeline = &device_.pipelines().get(choice.kernel, constants),

@@ -22,7 +22,9 @@ struct KvPlanes {
 // Lives while the model is loaded. Args structs go into `args`, which outlives the program.
 class Recorder {
  public:
-  Recorder(Device& device, Program& program, Arena& args, const Control& control);
+  // deterministic: only kernels whose bits do not depend on how many rows there are.
+  Recorder(Device& device, Program& program, Arena& args, const Control& control,
+           bool deterministic);
 
   void embed(const Activation& out, const Matrix& table);
   void rms_norm(const Activation& out, const Activation& in, Span weight, float eps,
@@ -86,6 +88,7 @@ class Recorder {
   Arena& args_;
   const Control& control_;
   bool software_;
+  bool deterministic_;
 };
 
 }  // namespace mtlqwen

@@ -26,6 +26,7 @@ class Device : public NS::Referencing<Device> {
   [[nodiscard]] NS::String* name() const;
   [[nodiscard]] bool supportsFamily(MTL::GPUFamily gpuFamily);
   [[nodiscard]] NS::UInteger maxBufferLength() const;
+  [[nodiscard]] uint64_t recommendedMaxWorkingSetSize() const;
   [[nodiscard]] NS::UInteger maxThreadgroupMemoryLength() const;
   [[nodiscard]] Size maxThreadsPerThreadgroup() const;
   [[nodiscard]] NS::UInteger currentAllocatedSize() const;  // sparse buffers do not count, heaps do

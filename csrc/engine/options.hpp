@@ -1,0 +1,22 @@
+// What an engine is asked to be.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace mtlqwen {
+
+struct EngineOptions {
+  std::string model;     // a .gguf file, or a directory with config.json and safetensors
+  std::string kernels;   // the kernel library
+  uint32_t context = 0;  // tokens of one sequence; 0: what the model allows
+  uint32_t slots = 8;    // 1 .. kMaxSlots
+  std::optional<uint64_t>
+      memory_budget{};  // bytes the engine may own; none: what the device recommends
+  // Of the rows of a pass, what prefilling sequences may take together while others decode, 0 to 1:
+  // 1 brings first tokens soonest, less keeps the gaps between tokens short.
+  float prefill_share = 1.0F;
+  bool deterministic = false;  // a sequence's bits depend on nothing but its own request
+};
+
+}  // namespace mtlqwen
