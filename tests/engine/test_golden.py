@@ -48,7 +48,7 @@ def first_difference(run: Run, item: Golden) -> int | None:
 
 
 def check(runs: list[Run], golden: list[Golden]) -> int:
-    """Raise AssertionError at a difference that is no tie; return how many continuations are equal."""
+    """Count equal continuations; raise AssertionError at a difference that is no tie."""
     equal = 0
     for run, item in zip(runs, golden, strict=True):
         at = first_difference(run, item)

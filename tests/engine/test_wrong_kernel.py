@@ -50,7 +50,8 @@ def build_with_slip(root: Path, folder: Path, slip: tuple[str, str, str]) -> str
 def test_the_golden_test_sees_a_wrong_kernel(
     root: Path, folder: Path, slip: tuple[str, str, str]
 ) -> None:
-    golden: list[dict[str, Any]] = json.loads((root / "tests/golden/golden.json").read_text())["items"]
+    text = (root / "tests/golden/golden.json").read_text()
+    golden: list[dict[str, Any]] = json.loads(text)["items"]
     engine = open_tiny(build_with_slip(root, folder, slip))
     runs = continue_golden(engine, golden[:8])
     engine.close()

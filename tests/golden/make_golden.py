@@ -1,10 +1,13 @@
-"""Make golden.json and golden_logits.npz: the shipped GGUF's exact weights, run by transformers in float32.
+"""Make golden.json and golden_logits.npz: transformers in float32 on the shipped GGUF's weights.
 
-Needs `pip install torch transformers gguf numpy` (made with torch 2.13.0 on the CPU, transformers 5.24.0, gguf 0.19.0).
-Use: python tests/golden/make_golden.py python/mtlqwen/models/tiny/tiny-qwen3.5-Q8_0.gguf
+Needs `pip install torch transformers gguf numpy` (made with torch 2.13.0 on the CPU, transformers
+5.24.0, gguf 0.19.0). Use:
 
-The prompts stand in prompts.json. For each: its ids, 64 greedy tokens (past end-of-turn too, where ties are closer), the
-five largest logits behind each of them, and, in the .npz, all logits behind the last prompt token.
+    python tests/golden/make_golden.py python/mtlqwen/models/tiny/tiny-qwen3.5-Q8_0.gguf
+
+The prompts stand in prompts.json. For each: its ids, 64 greedy tokens (past end-of-turn too, where
+ties are closer), the five largest logits behind each of them, and, in the .npz, all logits behind
+the last prompt token.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import hashlib
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import gguf
 import numpy as np
@@ -53,17 +57,20 @@ class Metadata:
     def __init__(self, reader: GGUFReader) -> None:
         self.fields = reader.fields
 
-    def __getitem__(self, key: str):
+    def __getitem__(self, key: str) -> Any:
+        """Value of a metadata key."""
         return self.fields[key].contents()
 
-    def model(self, key: str):
+    def model(self, key: str) -> Any:
         return self[f"qwen35.{key}"]
 
 
 def config_of(meta: Metadata) -> Qwen3_5TextConfig:
     n_layers = meta.model("block_count") - meta.model("nextn_predict_layers")
     interval = meta.model("full_attention_interval")
-    kinds = ["full_attention" if (i + 1) % interval == 0 else "linear_attention" for i in range(n_layers)]
+    kinds = [
+        "linear_attention" if (i + 1) % interval else "full_attention" for i in range(n_layers)
+    ]
     head_dim = meta.model("attention.key_length")
     return Qwen3_5TextConfig(
         vocab_size=len(meta["tokenizer.ggml.tokens"]),
@@ -93,7 +100,7 @@ def config_of(meta: Metadata) -> Qwen3_5TextConfig:
 
 
 def untile(x: np.ndarray, n_k: int, n_v: int) -> np.ndarray:
-    """Value heads from the file's order (repetition, key head) to (key head, repetition), along axis 0."""
+    """Value heads (axis 0) from the file's (repetition, key head) to (key head, repetition)."""
     r = n_v // n_k
     return x.reshape(r, n_k, x.shape[0] // n_v, *x.shape[1:]).swapaxes(0, 1).reshape(x.shape)
 
@@ -115,6 +122,11 @@ def to_hf(name: str, x: np.ndarray, config: Qwen3_5TextConfig) -> tuple[str, np.
     if rest == "ssm_dt.bias":
         return prefix + "linear_attn.dt_bias", untile(x, n_k, n_v)
     stem = rest.removesuffix(".weight")
+    return f"{prefix}{NAMES[stem]}.weight", weight_to_hf(stem, x, keys, n_k, n_v)
+
+
+def weight_to_hf(stem: str, x: np.ndarray, keys: int, n_k: int, n_v: int) -> np.ndarray:
+    """One layer weight in transformers' order of value heads, norms as differences from one."""
     if stem in ("attn_qkv", "ssm_conv1d"):
         x = np.concatenate([x[:keys], untile(x[keys:], n_k, n_v)])
     elif stem in ("attn_gate", "ssm_alpha", "ssm_beta"):
@@ -125,30 +137,30 @@ def to_hf(name: str, x: np.ndarray, config: Qwen3_5TextConfig) -> tuple[str, np.
         x = x[:, None, :]
     if stem in ("attn_norm", "post_attention_norm", "attn_q_norm", "attn_k_norm"):
         x = x - 1
-    return f"{prefix}{NAMES[stem]}.weight", x
+    return x
 
 
-def load(path: Path) -> tuple[Qwen3_5ForCausalLM, Metadata]:
+def load(path: Path) -> Qwen3_5ForCausalLM:
     reader = GGUFReader(path)
-    meta = Metadata(reader)
-    config = config_of(meta)
+    config = config_of(Metadata(reader))
     state = {}
     for tensor in reader.tensors:
         shape = tuple(int(n) for n in reversed(tensor.shape))
-        converted = to_hf(tensor.name, dequantize(tensor.data, tensor.tensor_type).reshape(shape), config)
+        values = dequantize(tensor.data, tensor.tensor_type).reshape(shape)
+        converted = to_hf(tensor.name, values, config)
         if converted is not None:
-            state[converted[0]] = torch.from_numpy(np.ascontiguousarray(converted[1], dtype=np.float32))
+            name, values = converted
+            state[name] = torch.from_numpy(np.ascontiguousarray(values, dtype=np.float32))
     model = Qwen3_5ForCausalLM(config).float().eval()
     missing, unexpected = model.load_state_dict(state, strict=False)
     if unexpected or set(missing) - {"lm_head.weight"}:
-        raise SystemExit(f"tensors do not match the model: missing {missing}, unexpected {unexpected}")
+        raise SystemExit(f"tensors do not match: missing {missing}, unexpected {unexpected}")
     model.tie_weights()
-    return model, meta
+    return model
 
 
-@torch.no_grad()
 def continue_greedily(model: Qwen3_5ForCausalLM, ids: list[int]) -> tuple[list[int], torch.Tensor]:
-    """N_TOKENS greedy ids, and the logits (1 + N_TOKENS, vocab) behind the last prompt token and behind each of them."""
+    """N_TOKENS greedy ids, and the logits (1 + N_TOKENS, vocab) that lead to and follow them."""
     tokens = list(ids)
     for _ in range(N_TOKENS):
         tokens.append(int(model(torch.tensor([tokens])).logits[0, -1].argmax()))
@@ -157,7 +169,8 @@ def continue_greedily(model: Qwen3_5ForCausalLM, ids: list[int]) -> tuple[list[i
 
 def main() -> None:
     path = Path(sys.argv[1])
-    model, meta = load(path)
+    torch.set_grad_enabled(False)
+    model = load(path)
     prompts = json.loads((HERE / "prompts.json").read_text())
     items, first_logits = [], []
     for prompt in prompts:
@@ -185,7 +198,8 @@ def main() -> None:
         "dtype": "float32, on weights dequantised from the GGUF file",
     }
     lines = ",\n".join(json.dumps(item, ensure_ascii=False) for item in items)
-    (HERE / "golden.json").write_text(f'{{"made_with": {json.dumps(made_with)},\n"items": [\n{lines}\n]}}\n')
+    text = f'{{"made_with": {json.dumps(made_with)},\n"items": [\n{lines}\n]}}\n'
+    (HERE / "golden.json").write_text(text)
     np.savez_compressed(HERE / "golden_logits.npz", logits=np.stack(first_logits))
 
 
