@@ -5,7 +5,7 @@
 
 namespace mtlqwen::hostmetal {
 
-class CpuExecutor final : public Executor {
+class CpuExecutor : public Executor {
  public:
   explicit CpuExecutor(ThreadPool& pool);
 

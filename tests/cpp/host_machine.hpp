@@ -40,7 +40,7 @@ inline bool contains(const std::string& text, const std::string& part) {
 
 struct Machine {
   Pool pool;
-  NS::SharedPtr<MTL::Device> device = NS::TransferPtr(MTL::CreateSystemDefaultDevice());
+  NS::SharedPtr<MTL::Device> device;
   NS::SharedPtr<MTL4::CommandQueue> queue = NS::TransferPtr(device->newMTL4CommandQueue());
   NS::SharedPtr<MTL::ResidencySet> resident =
       NS::TransferPtr(device->newResidencySet(nullptr, nullptr));
@@ -53,7 +53,8 @@ struct Machine {
   NS::SharedPtr<MTL::SharedEvent> event = NS::TransferPtr(device->newSharedEvent());
   uint64_t round = 0;
 
-  Machine() {
+  explicit Machine(MTL::Device* of_device = MTL::CreateSystemDefaultDevice())
+      : device(NS::TransferPtr(of_device)) {
     queue->addResidencySet(resident.get());
     const auto descriptor = NS::TransferPtr(MTL4::ArgumentTableDescriptor::alloc()->init());
     descriptor->setMaxBufferBindCount(8);
