@@ -30,10 +30,11 @@ std::string cgroup_path(const std::string& controller) {
     const size_t first = line.find(':');
     const size_t second = line.find(':', first + 1);
     if (second == std::string::npos) continue;
-    const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
+    const std::string names = line.substr(first + 1, second - first - 1);
+    const std::string controllers = concat(',', names, ',');
     const bool found = controller.empty()
-                           ? controllers == ",,"
-                           : controllers.find("," + controller + ",") != std::string::npos;
+                           ? names.empty()
+                           : controllers.find(concat(',', controller, ',')) != std::string::npos;
     if (found) return line.substr(second + 1);
   }
   return {};
