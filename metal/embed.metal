@@ -1,6 +1,6 @@
 // out[row] = table[ids[row]] as float. out (rows, dim), ids (rows), table (n_tokens, dim) in the
-// format of the name. Grid (1, rows), 32 threads: each takes every 32nd chunk of 16 elements. An id
-// outside the table gives a row of NaN, which no later kernel can mistake for a token.
+// format of the name. Grid (1, rows), 32 threads: each takes every 32nd float4. An id outside the
+// table gives a row of NaN, which no later kernel can mistake for a token.
 #include "kernel_args.h"
 #include "quant.h"
 
@@ -15,9 +15,10 @@ kernel void embed(device float* out [[buffer(0)]], device const int* ids [[buffe
   const bool known = id < args.n_tokens;
   device const uchar* source = table + (known ? id : 0u) * Format::row_bytes(args.dim);
   device float* target = out + row * args.dim;
-  for (uint chunk = lane; chunk < args.dim / kChunk; chunk += 32) {
-    const Chunk values = Format::unpack(source, chunk);
-    for (uint i = 0; i < kChunk; i++) target[chunk * kChunk + i] = known ? values.value[i] : NAN;
+  for (uint i = 4 * lane; i < args.dim; i += 4 * 32) {
+    float4 values = Format::template unpack<float4>(source, i);
+    if (!known) values = float4(NAN);
+    *(device float4*)(target + i) = values;
   }
 }
 

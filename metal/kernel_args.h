@@ -31,17 +31,17 @@ struct QueryArgs {
   MTLQWEN_UINT count;
   MTLQWEN_UINT kv_valid;  // absolute position of the first row
   MTLQWEN_UINT slot;
-  MTLQWEN_UINT bank;      // GDN bank to read; 1 - bank is written
+  MTLQWEN_UINT bank;  // GDN bank to read; 1 - bank is written
   MTLQWEN_UINT reserved[3];
 };
 
 // How one logit row is sampled.
 struct SampleArgs {
-  float temperature;           // 0: greedy
+  float temperature;  // 0: greedy
   MTLQWEN_UINT seed_low;
   MTLQWEN_UINT seed_high;
-  MTLQWEN_UINT position;       // absolute position of the token to be chosen
-  MTLQWEN_UINT sample_index;   // which of n continuations
+  MTLQWEN_UINT position;      // absolute position of the token to be chosen
+  MTLQWEN_UINT sample_index;  // which of n continuations
   MTLQWEN_UINT reserved[3];
 };
 
@@ -65,10 +65,10 @@ struct AttentionArgs {
   MTLQWEN_UINT n_heads;
   MTLQWEN_UINT n_kv_heads;
   MTLQWEN_UINT head_dim;
-  MTLQWEN_UINT rotary_dim;    // leading dims that rotate, half-split pairs
-  MTLQWEN_UINT slot_tokens;   // virtual token positions reserved for each slot in a plane
+  MTLQWEN_UINT rotary_dim;   // leading dims that rotate, half-split pairs
+  MTLQWEN_UINT slot_tokens;  // virtual token positions reserved for each slot in a plane
   float eps;
-  float scale;                // head_dim ^ -0.5
+  float scale;  // head_dim ^ -0.5
   MTLQWEN_UINT reserved;
 };
 
@@ -76,11 +76,11 @@ struct AttentionArgs {
 struct GdnArgs {
   MTLQWEN_UINT n_k_heads;
   MTLQWEN_UINT n_v_heads;
-  MTLQWEN_UINT head_dim;         // of keys and of values
-  MTLQWEN_UINT k_head_tiled;     // 0: kh = vh / (n_v_heads / n_k_heads)   1: kh = vh % n_k_heads (GGUF)
-  MTLQWEN_ULONG bank_floats;     // floats from one bank to the next
-  MTLQWEN_ULONG state_offset;    // floats; (n_v_heads, head_dim of v, head_dim of k)
-  MTLQWEN_ULONG conv_offset;     // floats; (3, channels), oldest row first, before the activation
+  MTLQWEN_UINT head_dim;       // of keys and of values
+  MTLQWEN_UINT k_head_tiled;   // k head of vh: 0 vh / (n_v_heads / n_k_heads), 1 vh % n_k_heads
+  MTLQWEN_ULONG bank_floats;   // floats from one bank to the next
+  MTLQWEN_ULONG state_offset;  // floats; (n_v_heads, head_dim of v, head_dim of k)
+  MTLQWEN_ULONG conv_offset;   // floats; (3, channels), oldest row first, before the activation
   float eps;
   MTLQWEN_UINT reserved;
 };
@@ -90,9 +90,9 @@ struct RowsArgs {
 };
 
 struct SampleScanArgs {
-  MTLQWEN_UINT vocab;     // stride of the logits
-  MTLQWEN_UINT n_valid;   // ids at or past it are never chosen
-  MTLQWEN_UINT chunk;     // ids of one threadgroup
+  MTLQWEN_UINT vocab;    // stride of the logits
+  MTLQWEN_UINT n_valid;  // ids at or past it are never chosen
+  MTLQWEN_UINT chunk;    // ids of one threadgroup
   MTLQWEN_UINT n_chunks;
 };
 

@@ -26,9 +26,8 @@ enum : uint {
 template <typename Format>
 static void unpack_tile(threadgroup float* tile, device const uchar* row, uint k, uint lane) {
   threadgroup float* target = tile + lane * kTileStride;
-  for (uint c = 0; c < kTileK / kChunk; c++) {
-    const Chunk weights = Format::unpack(row, k / kChunk + c);
-    for (uint i = 0; i < kChunk; i++) target[c * kChunk + i] = weights.value[i];
+  for (uint i = 0; i < kTileK; i += 4) {
+    *(threadgroup float4*)(target + i) = Format::template unpack<float4>(row, k + i);
   }
 }
 

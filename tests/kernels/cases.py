@@ -58,7 +58,7 @@ class LinearKernel:
         )
 
 
-WHOLE = {w: LinearKernel("decode_whole", w, o) for w, o in ((1, 8), (2, 8), (4, 4), (8, 2))}
+WHOLE = {w: LinearKernel("decode_whole", w, o) for w, o in ((1, 8), (2, 4), (4, 4), (8, 2))}
 SPLIT = {w: LinearKernel("decode_split", w, o) for w, o in ((1, 4), (2, 4), (4, 2), (8, 1))}
 TILE = {w: LinearKernel("tile", w, TILE_OUTPUTS, threads=64) for w in (8, 16, 32)}
 FAMILIES = {"decode_whole": WHOLE, "decode_split": SPLIT, "tile": TILE}
