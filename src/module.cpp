@@ -11,5 +11,6 @@ NB_MODULE(_core, module) {
   nanobind::module_ testing =
       module.def_submodule("_testing", "Parts of the engine, for its tests. No public interface.");
   mtlqwen::init_testing(testing);
+  mtlqwen::init_scheduler_testing(testing);
   mtlqwen::init_io_testing(testing);
 }

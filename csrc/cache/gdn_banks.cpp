@@ -41,13 +41,8 @@ GdnBanks::GdnBanks(Device& device, uint32_t slots, uint64_t n_floats)
 }
 
 GdnBanks::~GdnBanks() {
-  const uint64_t tiles = 2 * bank_bytes_ / (page_bytes_ == 0 ? 1 : page_bytes_);
   try {
-    for (uint64_t slot = 0; slot < heaps_.size(); ++slot) {
-      if (heaps_[slot].bytes() == 0) continue;
-      const MappingRun run{.buffer_tile = slot * tiles, .n_tiles = tiles, .heap_tile = 0};
-      device_.update_mappings(buffer_, nullptr, {&run, 1});
-    }
+    for (uint32_t slot = 0; slot < heaps_.size(); ++slot) release(slot);
   } catch (const std::exception&) {
     // Out of memory for the list of runs: the heaps go with their buffer, a moment later.
   }
@@ -55,12 +50,24 @@ GdnBanks::~GdnBanks() {
 
 void GdnBanks::ensure(uint32_t slot) {
   if (heaps_.at(slot).bytes() != 0 || bank_bytes_ == 0) return;
-  const uint64_t tiles = 2 * bank_bytes_ / page_bytes_;
   Heap heap = device_.new_heap(2 * bank_bytes_, page_bytes_, concat("gdn heap ", slot));
-  const MappingRun run{.buffer_tile = slot * tiles, .n_tiles = tiles, .heap_tile = 0};
+  const MappingRun run = run_of(slot);
   device_.update_mappings(buffer_, &heap, {&run, 1});
   heap_bytes_ += heap.bytes();
   heaps_[slot] = std::move(heap);
+}
+
+void GdnBanks::release(uint32_t slot) {
+  if (heaps_.at(slot).bytes() == 0) return;
+  const MappingRun run = run_of(slot);
+  device_.update_mappings(buffer_, nullptr, {&run, 1});
+  heap_bytes_ -= heaps_[slot].bytes();
+  heaps_[slot] = Heap();
+}
+
+MappingRun GdnBanks::run_of(uint32_t slot) const {
+  const uint64_t tiles = 2 * bank_bytes_ / page_bytes_;
+  return {.buffer_tile = slot * tiles, .n_tiles = tiles, .heap_tile = 0};
 }
 
 }  // namespace mtlqwen

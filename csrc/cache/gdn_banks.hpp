@@ -29,11 +29,17 @@ class GdnBanks {
   // read them). Throws CapacityError and then has changed nothing.
   void ensure(uint32_t slot);
 
+  // The slot's memory goes; the next ensure() takes and maps it anew. After a failed pass: the mapping
+  // may be what failed.
+  void release(uint32_t slot);
+
   [[nodiscard]] uint32_t bank(uint32_t slot) const { return current_.at(slot); }  // to be read
   void flip(uint32_t slot) { current_.at(slot) ^= 1U; }  // at commit: what was written is current
   void reset(uint32_t slot) { current_.at(slot) = 0; }   // the slot changes hands
 
  private:
+  [[nodiscard]] MappingRun run_of(uint32_t slot) const;
+
   Device& device_;
   uint64_t page_bytes_;
   uint64_t bank_bytes_;

@@ -41,11 +41,12 @@ bool Engine::step() {
     retire_locked();
     admit_locked();
     batch = plan_locked();
+    const bool idle = batch.queries.empty();
     reserve_locked(batch);
     packed = pack_locked(batch);
     if (batch.queries.empty()) {
       runtime_->kv_pool.trim();
-      return false;
+      return !idle;  // whoever was planned has failed; others may wait for its slot
     }
   }
   run_pass(batch, packed);
@@ -256,9 +257,12 @@ void Engine::free_slot_locked(Sequence& sequence) {
   sequence.slot.reset();
 }
 
+// A mapping may be what failed, and is not tried again: so the slots' banks go, too.
 void Engine::fail_live_locked(const std::exception_ptr& error) {
   for (auto& [id, sequence] : sequences_) {
-    if (sequence.slot) finish_locked(sequence, FinishReason::kError, error);
+    if (!sequence.slot) continue;
+    runtime_->banks.release(*sequence.slot);
+    finish_locked(sequence, FinishReason::kError, error);
   }
 }
 

@@ -2,6 +2,7 @@
 // chosen by one CMake line: csrc/gpu/platform_apple.cpp and csrc/hostmetal/platform.cpp.
 #pragma once
 #include <Metal/Metal.hpp>
+#include <cstdint>
 #include <string>
 
 namespace mtlqwen {
@@ -19,5 +20,12 @@ void require_machine();
 
 // An error of a command buffer that set_abort() caused.
 [[nodiscard]] bool is_abort_error(const NS::Error* error);
+
+// What a test can make fail: memory refused, an update of sparse mappings, a committed round.
+enum class Fault : uint8_t { kAllocation, kMapping, kCommit };
+
+// The nth of a kind from now on fails, once, whichever device of the process meets it; 0: none.
+// Returns whether an earlier order was still waiting. Apple GPUs cannot: false, and nothing fails.
+bool inject_fault(Fault kind, uint32_t nth);
 
 }  // namespace mtlqwen

@@ -32,4 +32,6 @@ bool is_software_device(MTL::Device* /*device*/) { return false; }
 
 bool is_abort_error(const NS::Error* /*error*/) { return false; }
 
+bool inject_fault(Fault /*kind*/, uint32_t /*nth*/) { return false; }
+
 }  // namespace mtlqwen

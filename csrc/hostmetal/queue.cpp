@@ -9,6 +9,7 @@
 #include "base/error.hpp"
 #include "hostmetal/cpu.hpp"
 #include "hostmetal/error.hpp"
+#include "hostmetal/faults.hpp"
 
 namespace mtlqwen::hostmetal {
 namespace {
@@ -91,6 +92,9 @@ void QueueWorker::carry_out(CommitItem& item) {
   feedback.handlers = std::move(item.handlers);
   feedback.failure = std::exchange(mapping_failure_, {});
   feedback.start_s = now_s();
+  if (!feedback.failure && should_fail(Fault::kCommit)) {
+    feedback.failure = refused("[hostmetal] command queue: this commit was made to fail");
+  }
   for (const std::unique_ptr<Recording>& recording : item.recordings) {
     if (!feedback.failure) {
       feedback.failure = CommandRunner(*device_, item.resident, visible_).run(*recording);

@@ -5,6 +5,7 @@
 #include "base/math.hpp"
 #include "hostmetal/device.hpp"
 #include "hostmetal/error.hpp"
+#include "hostmetal/faults.hpp"
 
 namespace mtlqwen::hostmetal {
 
@@ -27,7 +28,7 @@ uint64_t tile_bytes(MTL::SparsePageSize page_size) {
 namespace {
 
 MTL::Buffer* finish(std::shared_ptr<Memory> memory, MTL::ResourceOptions options) {
-  if (!memory->base) return nullptr;
+  if (!memory->base || should_fail(Fault::kAllocation)) return nullptr;
   memory->is_private = (options & MTL::ResourceStorageModePrivate) != 0;
   memory->device->addresses.add(memory);
   return new HostBuffer(std::move(memory));
@@ -94,7 +95,8 @@ Heap* Device::newHeap(const HeapDescriptor* descriptor) {
   const uint64_t bytes = mtlqwen::align_up(descriptor->size(), page);
   auto memory = std::make_shared<Memory>(device, MemoryKind::kHeap, bytes);
   memory->heap = device.executor().create_heap(bytes);
-  if (memory->heap < 0) return nullptr;
+  const bool fails = mtlqwen::hostmetal::should_fail(mtlqwen::Fault::kAllocation);
+  if (memory->heap < 0 || fails) return nullptr;
   memory->page_bytes = page;
   memory->is_private = true;
   return new mtlqwen::hostmetal::HostHeap(std::move(memory));

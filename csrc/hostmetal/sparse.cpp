@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/error.hpp"
+#include "hostmetal/faults.hpp"
 
 namespace mtlqwen::hostmetal {
 namespace {
@@ -124,6 +125,7 @@ Failure apply_mappings(HostDevice& device, const MappingUpdate& update) {
   Memory& buffer = *update.buffer;
   const uint64_t n_tiles = buffer.bytes / buffer.page_bytes;
   const uint64_t limit = executor.max_regions();
+  if (should_fail(Fault::kMapping)) return out_of_mappings(buffer, limit);
   const std::lock_guard lock(device.mapping_mutex);
   buffer.last_update = ++device.updates;
   for (const Step& step : merge(update)) {

@@ -1,0 +1,50 @@
+// _core._testing: the scheduler's pure functions, and faults on order.
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "bind.hpp"
+#include "engine/scheduler.hpp"
+#include "gpu/platform.hpp"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace mtlqwen {
+namespace {
+
+std::vector<uint32_t> plan(const std::vector<uint32_t>& pending, uint32_t rows,
+                           uint32_t prefill_rows) {
+  return plan_rows(pending, rows, prefill_rows);
+}
+
+// A waiting sequence is (priority, passed_over).
+std::optional<size_t> choose(const std::vector<std::pair<int32_t, uint32_t>>& line) {
+  std::vector<Waiting> waiting;
+  for (const auto& [priority, passed_over] : line) {
+    waiting.push_back({.priority = priority, .passed_over = passed_over});
+  }
+  return choose_next(waiting);
+}
+
+bool order_fault(const std::string& kind, uint32_t nth) {
+  if (kind == "allocation") return inject_fault(Fault::kAllocation, nth);
+  if (kind == "mapping") return inject_fault(Fault::kMapping, nth);
+  if (kind == "commit") return inject_fault(Fault::kCommit, nth);
+  throw std::invalid_argument("no such fault: " + kind);
+}
+
+}  // namespace
+
+void init_scheduler_testing(nb::module_& testing) {
+  testing.attr("PASSES_PER_PRIORITY") = kPassesPerPriority;
+  testing.def("plan_rows", &plan, "pending"_a, "rows"_a, "prefill_rows"_a);
+  testing.def("choose_next", &choose, "line"_a);
+  testing.def("inject_fault", &order_fault, "kind"_a, "nth"_a);
+}
+
+}  // namespace mtlqwen
