@@ -56,6 +56,8 @@ nb::object finish_reason(const Poll& poll) {
     return nb::str("length");
   case FinishReason::kCancelled:
     return nb::str("cancelled");
+  case FinishReason::kDeadline:
+    return nb::str("deadline");
   default:
     return nb::none();  // an error is raised by poll() itself
   }
@@ -147,6 +149,7 @@ void init_engine(nb::module_& module) {
            "Queue a request and return its sequence id. Raises ValueError or CapacityError.")
       .def("step", &Engine::step, nb::call_guard<nb::gil_scoped_release>(),
            "Run one pass; False when there is nothing to do. One thread at a time.")
+      .def("news", &Engine::news, "The sequences that poll has something for.")
       .def("poll", &Engine::poll, "sequence"_a,
            "Tokens since the last poll. Raises the sequence's error once it failed.")
       .def("cancel", &Engine::cancel, "sequence"_a, "Stop a sequence, within the running pass.")

@@ -1,4 +1,6 @@
 // The extension module mtlqwen._core: the engine, and in _testing what only the tests need.
+#include <pthread.h>
+
 #include "base/version.hpp"
 #include "bind.hpp"
 
@@ -6,6 +8,8 @@ NB_MODULE(_core, module) {
   module.doc() = "Native engine of mtlqwen.";
   module.attr("__version__") = mtlqwen::kVersion;
   mtlqwen::init_errors(module);  // first: what follows may throw
+  // The frames of threads that a forked child has not got keep their objects; that is no leak.
+  pthread_atfork(nullptr, nullptr, [] { nanobind::set_leak_warnings(false); });
 
   mtlqwen::init_engine(module);
   nanobind::module_ testing =

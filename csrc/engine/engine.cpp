@@ -1,5 +1,7 @@
 #include "engine/engine.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <limits>
 #include <stdexcept>
@@ -57,7 +59,8 @@ void require_valid(const std::vector<int32_t>& token_ids, const RequestOptions& 
 
 }  // namespace
 
-Engine::Engine(const EngineOptions& options, const Progress& progress) : slots_(options.slots) {
+Engine::Engine(const EngineOptions& options, const Progress& progress)
+    : process_(getpid()), slots_(options.slots) {
   require_valid(options);
   constexpr uint64_t kStages = 3;
   uint64_t stage_index = 0;
@@ -75,7 +78,14 @@ Engine::Engine(const EngineOptions& options, const Progress& progress) : slots_(
   stats_.budget_bytes = runtime_->budget_bytes;
 }
 
-Engine::~Engine() { close(); }
+Engine::~Engine() {
+  if (process_ == getpid()) {
+    close();
+  } else {
+    // In a forked child locks may be held by threads that are not there. Its memory goes with it.
+    static_cast<void>(runtime_.release());
+  }
+}
 
 void Engine::require_open_locked() const {
   if (closed_) throw std::runtime_error("[engine] closed: the engine was closed; make a new one");
@@ -114,6 +124,17 @@ SequenceId Engine::submit(std::vector<int32_t> token_ids, RequestOptions options
   }
   if (sequence.options.max_tokens == 0) sequence.finish = FinishReason::kLength;
   return id;
+}
+
+std::vector<SequenceId> Engine::news() {
+  const std::lock_guard lock(mutex_);
+  require_open_locked();
+  std::vector<SequenceId> result;
+  for (const auto& [id, sequence] : sequences_) {
+    const bool waits = sequence.finished() || sequence.polled < sequence.request.size();
+    if (waits && !sequence.released) result.push_back(id);
+  }
+  return result;
 }
 
 Poll Engine::poll(SequenceId id) {

@@ -66,6 +66,8 @@ class Engine {
   // Runs one pass. False: nothing to do. Throws std::logic_error when another thread is inside
   // step(); DeviceError after the device failed (every live sequence then carries the error).
   bool step();
+  // The sequences that poll() has something for: tokens, or their end.
+  [[nodiscard]] std::vector<SequenceId> news();
   // Throws the sequence's error (DeviceError, CapacityError) once it failed.
   Poll poll(SequenceId id);
   void
@@ -108,6 +110,7 @@ class Engine {
   void finish_locked(Sequence& sequence, FinishReason reason, std::exception_ptr error = nullptr);
   void fail_live_locked(const std::exception_ptr& error);
 
+  int64_t process_ = 0;  // the one that it was made in
   uint32_t context_ = 0;
   uint32_t slots_ = 0;
   uint32_t vocab_ = 0;

@@ -16,18 +16,21 @@ from mtlqwen.errors import CapacityError, DeviceError, FormatError, ModelError, 
 
 if TYPE_CHECKING:
     from mtlqwen._core import __version__ as __version__
+    from mtlqwen.areader import AsyncStream
     from mtlqwen.engine import Engine
-    from mtlqwen.reader import Stream
+    from mtlqwen.reader import Handle, Stream
     from mtlqwen.result import ChatResult, Completion, Piece, Timings, ToolCall, Usage
     from mtlqwen.sampling import SamplingParams
 
 __all__ = [
+    "AsyncStream",
     "CapacityError",
     "ChatResult",
     "Completion",
     "DeviceError",
     "Engine",
     "FormatError",
+    "Handle",
     "ModelError",
     "MtlqwenError",
     "Piece",
@@ -39,9 +42,11 @@ __all__ = [
 ]
 
 _HOME = {
+    "AsyncStream": "areader",
     "ChatResult": "result",
     "Completion": "result",
     "Engine": "engine",
+    "Handle": "reader",
     "Piece": "result",
     "SamplingParams": "sampling",
     "Stream": "reader",

@@ -16,7 +16,7 @@ class Poll:
 
     @property
     def finish_reason(self) -> str | None:
-        """'stop', 'length' or 'cancelled'; None while it goes on."""
+        """'stop', 'length', 'cancelled' or 'deadline'; None while it goes on."""
 
     @property
     def prompt_tokens(self) -> int: ...
@@ -39,18 +39,21 @@ class Poll:
 class Engine:
     """Model, memory and sequences. All methods are thread safe."""
 
-    def __init__(self, model: str, *, kernels: str, context: int = 0, slots: int = 8, progress: Callable[[str, int, int], None] | None = None) -> None:
+    def __init__(self, model: str, *, kernels: str, context: int = 0, slots: int = 8, memory_budget: int | None = None, prefill_share: float = 1.0, deterministic: bool = False, progress: Callable[[str, int, int], None] | None = None) -> None:
         """
         Load a .gguf file or a directory with config.json and safetensors. progress(stage, done, total).
         """
 
-    def submit(self, token_ids: Sequence[int], *, max_tokens: int, temperature: float, seed: int, stop_ids: Sequence[int]) -> int:
+    def submit(self, token_ids: Sequence[int], *, max_tokens: int, temperature: float, seed: int, stop_ids: Sequence[int], priority: int = 0, deadline_s: float | None = None) -> int:
         """
         Queue a request and return its sequence id. Raises ValueError or CapacityError.
         """
 
     def step(self) -> bool:
         """Run one pass; False when there is nothing to do. One thread at a time."""
+
+    def news(self) -> list[int]:
+        """The sequences that poll has something for."""
 
     def poll(self, sequence: int) -> Poll:
         """
@@ -65,6 +68,11 @@ class Engine:
 
     def close(self) -> None:
         """Cancel everything and free all memory."""
+
+    def check_integrity(self) -> None:
+        """
+        Raise RuntimeError where bindings, slots and sequences contradict each other. Between steps.
+        """
 
     def stats(self) -> dict[str, int | float | str]:
         """Counters, bytes and seconds."""

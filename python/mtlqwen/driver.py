@@ -1,9 +1,10 @@
 """The thread that runs the passes of one engine, and the doors to it.
 
-Every sequence has an inbox, a queue that its reader waits on. Whoever runs a pass afterwards puts
-into the inboxes what the core has to say. Readers never hold a lock while they wait, so Ctrl-C
-reaches them at once; a dropped reader says so through a queue as well, since the garbage collector
-may drop it anywhere, even inside this module's own locked lines.
+Every sequence has a mailbox. Whoever runs a pass afterwards puts into the mailboxes what the core
+has to say and rings their bells. Readers never hold a lock while they wait, so Ctrl-C reaches them
+at once. A dropped reader is noticed by a weak reference whose callback is C code: the garbage
+collector may drop it anywhere, even inside this module's own locked lines, and no signal can
+interrupt it.
 Knows nothing of text.
 """
 
@@ -11,32 +12,17 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import copy
+import functools
+import itertools
 import os
 import threading
+import time
 import weakref
 from collections.abc import Sequence
 from queue import Empty, SimpleQueue
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol
 
-
-class Poll(Protocol):
-    """What the core reports about one sequence."""
-
-    @property
-    def token_ids(self) -> list[int]: ...  # noqa: D102
-    @property
-    def finish_reason(self) -> str | None: ...  # noqa: D102
-    @property
-    def ttft_s(self) -> float: ...  # noqa: D102
-    @property
-    def prefill_s(self) -> float: ...  # noqa: D102
-    @property
-    def decode_s(self) -> float: ...  # noqa: D102
-    @property
-    def prompt_tokens(self) -> int: ...  # noqa: D102
-    @property
-    def completion_tokens(self) -> int: ...  # noqa: D102
+from mtlqwen.mailbox import Mailbox, Poll
 
 
 class Core(Protocol):
@@ -56,28 +42,34 @@ class Core(Protocol):
         temperature: float,
         seed: int,
         stop_ids: Sequence[int],
+        priority: int = 0,
+        deadline_s: float | None = None,
     ) -> int: ...
     def step(self) -> bool: ...  # noqa: D102
+    def news(self) -> list[int]: ...  # noqa: D102
     def poll(self, sequence: int) -> Poll: ...  # noqa: D102
     def cancel(self, sequence: int) -> None: ...  # noqa: D102
     def release(self, sequence: int) -> None: ...  # noqa: D102
     def close(self) -> None: ...  # noqa: D102
     def stats(self) -> dict[str, int | float | str]: ...  # noqa: D102
+    def check_integrity(self) -> None: ...  # noqa: D102
 
-
-# What a reader finds in its inbox: (sequence id, news or the error that ended it).
-News: TypeAlias = "tuple[int, Poll | BaseException]"
-Inbox: TypeAlias = "SimpleQueue[News]"
 
 _open_drivers: weakref.WeakSet[Driver]
+_exiting = False
 
 
 class Driver:
     """Runs the passes of one core: in its own thread, or in whoever calls `step`.
 
     The thread starts with the first sequence, unless `step` was called before; it is joined by
-    `close`, and at interpreter exit. ``_lock`` guards the start of the thread, ``_inboxes`` and
-    ``_closed``; it is never held during a pass.
+    `close`, and at interpreter exit. ``_lock`` guards the start of the thread and ``_closed``. The
+    running thread never waits for it, nor for any other that a reader may hold: a signal's handler
+    may call `close`, which joins the thread, in the middle of whatever a reader does.
+
+    Two calls of the core must not be parted from what follows by a signal: `submit` from the
+    sequence's entry in its mailbox, `poll` from the tokens' arrival there. Both are run by
+    ``list.extend``, one call of C for the interpreter, which looks for signals between calls only.
     """
 
     def __init__(self, core: Core) -> None:
@@ -87,9 +79,11 @@ class Driver:
         self._lock = threading.RLock()  # an engine may be collected inside a locked line
         self._passing = threading.Lock()  # held by whoever runs a pass
         self._stepping = threading.Lock()  # held by the one caller of step()
-        self._inboxes: dict[int, Inbox] = {}
-        self._bell: SimpleQueue[int | None] = SimpleQueue()  # a dropped sequence, or just a wake-up
-        self._thread: threading.Thread | None = None
+        self._mailboxes: dict[Mailbox, None] = {}  # in order of arrival
+        self._by_sequence: dict[int, Mailbox] = {}  # those of them that are known by number
+        self._bell: SimpleQueue[object] = SimpleQueue()  # something was submitted, or dropped
+        self._thread: threading.Thread | None = None  # the newest one started
+        self._runner: threading.Thread | None = None  # the one that runs the passes
         self._manual = False
         self._closed = False
         _open_drivers.add(self)
@@ -105,57 +99,63 @@ class Driver:
         Raises:
             RuntimeError: the engine is closed, or belongs to the parent of this forked process.
         """
-        self._check_process()
+        self.check_process()
         if self._closed:
+            stop_at_exit()
             raise self._closed_error()
 
     def submit(
-        self,
-        inbox: Inbox,
-        token_ids: Sequence[int],
-        *,
-        max_tokens: int,
-        temperature: float,
-        seed: int,
-        stop_ids: Sequence[int],
-    ) -> int:
-        """Hand a request to the core; its news go to ``inbox``. Returns the sequence id."""
+        self, mailbox: Mailbox, owner: object, token_ids: Sequence[int], **options: Any
+    ) -> None:
+        """Hand a request to the core, with the options of `Core.submit`.
+
+        The sequence goes on as long as ``owner`` lives, and no longer.
+        """
         self.check()
+        submit = functools.partial(self._core.submit, token_ids, **options)
         with self._lock:
             self.check()
-            sequence = self._core.submit(
-                token_ids,
-                max_tokens=max_tokens,
-                temperature=temperature,
-                seed=seed,
-                stop_ids=stop_ids,
-            )
-            self._inboxes[sequence] = inbox
-            if self._thread is None and not self._manual:
-                self._thread = threading.Thread(target=self._run, name="mtlqwen", daemon=True)
-                self._thread.start()
+            mailbox.owner = weakref.ref(owner, self._bell.put)
+            self._mailboxes[mailbox] = None
+            self._start_thread()
+        try:
+            mailbox.sequences.extend(itertools.starmap(submit, ((),)))
+        except Exception:
+            self._forget(mailbox)
+            self.check()
+            raise
         self._bell.put(None)
-        return sequence
 
-    def wait(self, inbox: Inbox) -> News:
-        """Return the next news of an inbox; runs passes itself where no thread does."""
-        self._check_process()
+    def wait(self, bell: SimpleQueue[Mailbox], timeout: float | None = None) -> Mailbox | None:
+        """Return the next mailbox that rings; runs passes itself where no thread does.
+
+        Returns:
+            None when ``timeout`` seconds have passed.
+        """
+        self.check_process()
+        end = None if timeout is None else time.monotonic() + timeout
         while True:
-            if self._thread is not None or self._closed:
-                return inbox.get()
-            try:
-                return inbox.get_nowait()
-            except Empty:
+            own = self._thread is None and not self._closed
+            left = None
+            if end is not None:
+                left = min(max(end - time.monotonic(), 0.0), threading.TIMEOUT_MAX)
+            with contextlib.suppress(Empty):
+                return bell.get(block=not own, timeout=left)
+            if left is not None and left <= 0.0:
+                return None
+            if own:
                 self._pass()
 
-    def drop(self, sequence: int) -> None:
-        """Cancel and forget a sequence. Takes no lock: a destructor may call it anywhere."""
+    def drop(self, mailbox: Mailbox) -> None:
+        """Cancel and forget a sequence; its slot is free within a step."""
+        mailbox.dropped = True
         if self._closed or os.getpid() != self._pid:
             return
-        # It may have ended or the engine may have closed a moment ago.
-        with contextlib.suppress(ValueError, RuntimeError):
-            self._core.cancel(sequence)
-        self._bell.put(sequence)
+        if mailbox.sequences and not mailbox.ended:
+            # It may have ended or the engine may have closed a moment ago.
+            with contextlib.suppress(ValueError, RuntimeError):
+                self._core.cancel(mailbox.sequences[0])
+        self._bell.put(None)
 
     def step(self) -> bool:
         """Run one pass in the caller's thread; from the first call on, callers run them all.
@@ -174,12 +174,15 @@ class Driver:
                     "first generation to run it yourself"
                 )
             self._manual = True
-        if not self._stepping.acquire(blocking=False):
-            raise RuntimeError("[engine] step: another step is running; one caller at a time")
+        mine: list[bool] = []
         try:
+            mine.extend(map(self._stepping.acquire, (False,)))  # see the class
+            if mine == [False]:
+                raise RuntimeError("[engine] step: another step is running; one caller at a time")
             return self._pass()
         finally:
-            self._stepping.release()
+            if mine == [True]:
+                self._stepping.release()
 
     def close(self) -> None:
         """End every sequence, wake every reader, stop the thread. May be called at any time."""
@@ -188,88 +191,129 @@ class Driver:
             return
         with self._lock:
             self._closed = True
-            thread = self._thread
         self._core.close()  # stops the running pass and waits for it
         self._bell.put(None)
-        if thread is not None and thread is not threading.current_thread():
-            thread.join()
         with self._lock:
-            inboxes = list(self._inboxes.items())
-            self._inboxes.clear()
-        for sequence, inbox in inboxes:
-            inbox.put((sequence, self._closed_error()))
+            runner = self._runner
+        if runner is not None and runner is not threading.current_thread():
+            runner.join()
+        for mailbox in list(self._mailboxes):
+            self._end(mailbox, self._closed_error())
 
-    def _run(self) -> None:
-        """Run passes while there is work; sleep on the bell otherwise."""
-        while not self._closed:
-            if not self._pass():
-                self._answer(self._bell.get())
-
-    def _pass(self) -> bool:
-        """Run one pass and deliver its news; False when there was nothing to do or it failed."""
-        with self._passing:
-            if self._closed:
-                return False
-            self._answer_all()
-            try:
-                busy = self._core.step()
-            except Exception as error:
-                self._fail_all(error)
-                return False
-            self._deliver()
-            return busy and not self._closed
-
-    def _deliver(self) -> None:
-        for sequence, inbox in self._open_inboxes():
-            try:
-                news = self._core.poll(sequence)
-            except Exception as error:
-                self._forget(sequence)
-                inbox.put((sequence, error))
-                continue
-            if news.finish_reason is not None:
-                self._forget(sequence)
-            if news.token_ids or news.finish_reason is not None:
-                inbox.put((sequence, news))
-
-    def _fail_all(self, error: BaseException) -> None:
-        """Give the error of a pass to every reader; the engine goes on without their sequences."""
-        for sequence, inbox in self._open_inboxes():
-            self._forget(sequence)
-            inbox.put((sequence, copy.copy(error)))  # each reader's raise adds its own traceback
-
-    def _open_inboxes(self) -> list[tuple[int, Inbox]]:
-        """Return the inboxes that are served: none once it closes, for `close` tells them."""
-        with self._lock:
-            return [] if self._closed else list(self._inboxes.items())
-
-    def _forget(self, sequence: int) -> None:
-        with self._lock:
-            known = self._inboxes.pop(sequence, None)
-        if known is not None and not self._closed:
-            self._core.release(sequence)
-
-    def _answer(self, dropped: int | None) -> None:
-        if dropped is not None:
-            self._forget(dropped)
-
-    def _answer_all(self) -> None:
-        while True:
-            try:
-                self._answer(self._bell.get_nowait())
-            except Empty:
-                return
-
-    def _check_process(self) -> None:
+    def check_process(self) -> None:
+        """Raise RuntimeError in a forked child."""
         if os.getpid() != self._pid:
             raise RuntimeError(
                 f"[engine] this process: forked after the engine was made (got pid {os.getpid()}, "
                 f"want {self._pid}); make an engine in the child, or start it with spawn"
             )
 
+    def _start_thread(self) -> None:
+        """Start the thread if there is none; under ``_lock``.
+
+        A signal may have parted an earlier start: a thread without an identity never ran.
+        """
+        if self._manual or (self._thread is not None and self._thread.ident is not None):
+            return
+        self._thread = threading.Thread(target=self._run, name="mtlqwen", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        """Run passes while there is work; sleep on the bell otherwise."""
+        with self._lock:
+            if self._runner is not None:
+                return
+            self._runner = threading.current_thread()
+        while not self._closed:
+            if not self._pass():
+                self._bell.put(self._bell.get())  # it stays there: the pass looks at it
+
+    def _pass(self) -> bool:
+        """Run one pass and deliver its news; False when there was nothing to do or it failed."""
+        with self._passing:
+            if self._closed:
+                return False
+            self._sweep()
+            try:
+                busy = self._core.step()
+                news = self._core.news()
+            except Exception as error:
+                for mailbox in self._served():
+                    if mailbox.sequences:
+                        self._end(mailbox, error)
+                return False
+            for sequence in news:
+                self._deliver(sequence)
+            return busy and not self._closed
+
+    def _sweep(self) -> None:
+        """Forget what was dropped since the last pass."""
+        rings = self._bell.qsize()
+        if rings == 0:
+            return
+        for mailbox in self._served():
+            if mailbox.unwanted:
+                self._forget(mailbox)
+        for _ in range(rings):  # only now: a signal before this line leaves them there
+            self._bell.get_nowait()
+
+    def _deliver(self, sequence: int) -> None:
+        mailbox = self._find(sequence)
+        if mailbox is None:
+            return
+        try:
+            if not mailbox.ended:
+                mailbox.fresh.extend(map(self._core.poll, mailbox.sequences))
+        except Exception as error:
+            if not self._closed:  # else close() tells them
+                self._end(mailbox, error)
+            return
+        mailbox.settle()
+        if mailbox.ended:
+            self._forget(mailbox)
+        mailbox.ring()
+
+    def _end(self, mailbox: Mailbox, error: BaseException) -> None:
+        """Give an error to a sequence's readers; the engine goes on without it."""
+        mailbox.settle()
+        if not mailbox.ended:
+            mailbox.error = error
+        self._forget(mailbox)
+        # At exit only daemon threads can still wait; they must not wake to print an error.
+        if not _exiting:
+            mailbox.ring()
+
+    def _find(self, sequence: int) -> Mailbox | None:
+        """Return a sequence's mailbox; its number is learned at the first news."""
+        known = self._by_sequence.get(sequence)
+        if known is None:
+            for mailbox in self._served():
+                for number in mailbox.sequences:
+                    self._by_sequence.setdefault(number, mailbox)
+            known = self._by_sequence.get(sequence)
+        return known
+
+    def _served(self) -> list[Mailbox]:
+        """Return the mailboxes that are served: none once it closes, for `close` tells them."""
+        return [] if self._closed else list(self._mailboxes)
+
+    def _forget(self, mailbox: Mailbox) -> None:
+        if mailbox.sequences and not self._closed:
+            with contextlib.suppress(ValueError, RuntimeError):  # a signal came after the release
+                self._core.release(mailbox.sequences[0])
+        self._mailboxes.pop(mailbox, None)
+        for number in mailbox.sequences:
+            self._by_sequence.pop(number, None)
+
     @staticmethod
     def _closed_error() -> RuntimeError:
         return RuntimeError("[engine] engine: it is closed; make a new one")
+
+
+def stop_at_exit() -> None:
+    """Never return to a daemon thread at interpreter exit: it could only print an error."""
+    if _exiting and threading.current_thread().daemon:
+        SimpleQueue[None]().get()
 
 
 _open_drivers = weakref.WeakSet()
@@ -278,5 +322,7 @@ _open_drivers = weakref.WeakSet()
 @atexit.register
 def _close_all() -> None:
     """Join the threads while the interpreter still stands."""
+    global _exiting
+    _exiting = True
     for driver in list(_open_drivers):
         driver.close()

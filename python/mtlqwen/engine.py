@@ -1,39 +1,52 @@
 """Engine: a loaded model that generates text; the library's front door.
 
-Only the surface: `prepare` understands what callers say, `driver` runs the passes, `reader` hands
-the text back. Knows nothing of tensors.
+Its life from loading to closing; what it generates is asked for by `calls` and `async_calls`.
+Knows nothing of tensors.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, overload
 
 from mtlqwen.assets import load_assets
+from mtlqwen.async_calls import AsyncCalls
+from mtlqwen.calls import Calls
 from mtlqwen.driver import Core, Driver
 from mtlqwen.errors import DeviceError
 from mtlqwen.hub import ModelFiles, resolve
-from mtlqwen.prepare import Preparer, is_list_of_prompts, is_messages
+from mtlqwen.prepare import Preparer
 from mtlqwen.progress import Progress, make_progress
-from mtlqwen.reader import Stream, collect
-from mtlqwen.result import ChatResult, Completion
-from mtlqwen.sampling import SamplingParams, check_integer
+from mtlqwen.sampling import check_flag, check_integer, check_number
 from mtlqwen.tokenizer import Tokenizer
 
 DEVICES = ("metal",) if sys.platform == "darwin" else ("cpu",)
 SPECS = ("auto", "off")
 MAX_SLOTS = 32
 MAX_CONTEXT = 2**31 - 1
+MAX_BYTES = 2**63 - 1
 
 
-class Engine:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoreOptions:
+    """What a core is made with, checked."""
+
+    context: int
+    slots: int
+    memory_budget: int | None
+    prefill_share: float
+    deterministic: bool
+    progress: Progress | None
+
+
+class Engine(Calls, AsyncCalls):
     """A loaded model.
 
-    Every method may be called from any thread; generations of several threads share the passes.
-    Use it in a ``with`` block, or call `close`; at interpreter exit it closes itself.
+    Every method may be called from any thread and from any event loop; the generations of all of
+    them share the passes. Use it in a ``with`` block, or call `close`; at interpreter exit it
+    closes itself. A forked child can't use it, but may make its own.
 
     Args:
         model: ``"tiny"`` (the bundled model), a path of a GGUF file or of a directory with
@@ -41,6 +54,14 @@ class Engine:
         device: ``"auto"``, ``"cpu"`` or ``"metal"``. Never another one than asked for.
         context: tokens that one sequence can hold, 1 to the model's own limit. Unset: that limit.
         slots: sequences that run at a time, 1 to 32; more of them wait in line.
+        memory_budget: bytes that the engine may own, the model's weights included. Unset: what the
+            device recommends. When memory runs out, the youngest sequence waits and is computed
+            again later, to the same tokens.
+        prefill_share: of the rows of a pass, the part that prompts may take together while other
+            sequences decode, 0 to 1. 1 brings first tokens soonest, less keeps the gaps between
+            tokens short.
+        deterministic: the same request gives the same bits alone, in any company and after any
+            interruption; slower, since one kernel family serves all.
         spec: ``"auto"`` or ``"off"``: speculative decoding. This version has no drafter, so both
             mean the same.
         progress: ``True`` or ``False`` to show the loading on stderr or not, or a function that is
@@ -68,6 +89,9 @@ class Engine:
         device: str = "auto",
         context: int | None = None,
         slots: int = 8,
+        memory_budget: int | None = None,
+        prefill_share: float = 1.0,
+        deterministic: bool = False,
         spec: str = "auto",
         progress: Progress | bool | None = None,
     ) -> None:
@@ -76,191 +100,29 @@ class Engine:
         if spec not in SPECS:
             want = " or ".join(map(repr, SPECS))
             raise ValueError(f"[engine] spec: not in this version (got {spec!r}, want {want})")
-        slots = check_integer("engine", "slots", slots, 1, MAX_SLOTS)
+        check_flag("engine", "deterministic", deterministic)
         if context is not None:
             context = check_integer("engine", "context", context, 1, MAX_CONTEXT)
-        shown = make_progress(progress)
+        if memory_budget is not None:
+            memory_budget = check_integer("engine", "memory_budget", memory_budget, 1, MAX_BYTES)
+        options = CoreOptions(
+            context=context or 0,
+            slots=check_integer("engine", "slots", slots, 1, MAX_SLOTS),
+            memory_budget=memory_budget,
+            prefill_share=check_number("engine", "prefill_share", prefill_share, 0.0, 1.0),
+            deterministic=deterministic,
+            progress=make_progress(progress),
+        )
         files = resolve(model)
         self._name = files.name
-        self._core = _make_core(files, context or 0, slots, shown)
+        self._deterministic = deterministic
+        self._core = _make_core(files, options)
         self._driver = Driver(self._core)
         try:
             self._prepare = Preparer(files.name, load_assets(files), self._core, self._driver)
         except BaseException:
             self._driver.close()
             raise
-
-    @overload
-    def generate(
-        self,
-        prompt: str | Sequence[int],
-        *,
-        sampling: SamplingParams | None = None,
-        temperature: float | None = None,
-        seed: int | None = None,
-        max_tokens: int | None = None,
-        stop: str | Sequence[str] | None = None,
-        ignore_eos: bool | None = None,
-    ) -> Completion: ...
-    @overload
-    def generate(
-        self,
-        prompt: list[str] | Sequence[Sequence[int]],
-        *,
-        sampling: SamplingParams | None = None,
-        temperature: float | None = None,
-        seed: int | None = None,
-        max_tokens: int | None = None,
-        stop: str | Sequence[str] | None = None,
-        ignore_eos: bool | None = None,
-    ) -> list[Completion]: ...
-    def generate(
-        self,
-        prompt: str | Sequence[int] | Sequence[str] | Sequence[Sequence[int]],
-        *,
-        sampling: SamplingParams | None = None,
-        temperature: float | None = None,
-        seed: int | None = None,
-        max_tokens: int | None = None,
-        stop: str | Sequence[str] | None = None,
-        ignore_eos: bool | None = None,
-    ) -> Completion | list[Completion]:
-        """Continue a prompt, or several prompts together.
-
-        Literals of added tokens in a prompt (``<|im_start|>``) become those tokens: a prompt is
-        the caller's own. `chat` is the way for text that others wrote.
-
-        Args:
-            prompt: text, token ids, or a list of those (a list of results comes back).
-            sampling: how to choose; the keywords below go before it.
-            temperature: see `SamplingParams`, as for the other keywords.
-            seed: random seed; each prompt of a list gets the same.
-            max_tokens: tokens to generate at most.
-            stop: string or strings that end the text.
-            ignore_eos: go on past end-of-turn tokens.
-
-        Returns:
-            The text as a `Completion`, which is a ``str``.
-
-        Raises:
-            TypeError, ValueError: an argument is wrong, or a prompt is empty.
-            CapacityError: a prompt is longer than the context.
-            RuntimeError: the engine is closed.
-        """
-        over = SamplingParams(
-            temperature=temperature,
-            seed=seed,
-            max_tokens=max_tokens,
-            stop=stop,
-            ignore_eos=ignore_eos,
-        )
-        self._driver.check()
-        params = self._prepare.params(sampling, over)
-        if is_list_of_prompts(prompt):
-            generations = [self._prepare.completion(one, params) for one in prompt]
-            return collect(self._driver, generations)
-        return collect(self._driver, [self._prepare.completion(prompt, params)])[0]
-
-    def stream(
-        self,
-        prompt: str | Sequence[int] | Sequence[Mapping[str, Any]],
-        *,
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        sampling: SamplingParams | None = None,
-        temperature: float | None = None,
-        seed: int | None = None,
-        max_tokens: int | None = None,
-        stop: str | Sequence[str] | None = None,
-        ignore_eos: bool | None = None,
-        thinking: bool | None = None,
-    ) -> Stream:
-        """Return an iterator over the text as it comes.
-
-        Args:
-            prompt: a prompt as for `generate`, or messages as for `chat`.
-            tools: as for `chat`; only with messages.
-            sampling: how to choose; the keywords below go before it.
-            temperature: see `SamplingParams`, as for the other keywords.
-            seed: random seed.
-            max_tokens: tokens to generate at most.
-            stop: string or strings that end the text.
-            ignore_eos: go on past end-of-turn tokens.
-            thinking: as for `chat`; only with messages.
-
-        Returns:
-            A `Stream` of `Piece`: strings with ``token_ids`` and ``kind``. The generation has
-            started when it returns; dropping the stream cancels it.
-
-        Raises:
-            The same as `generate` and `chat`.
-        """
-        over = SamplingParams(
-            temperature=temperature,
-            seed=seed,
-            max_tokens=max_tokens,
-            stop=stop,
-            ignore_eos=ignore_eos,
-            thinking=thinking,
-        )
-        self._driver.check()
-        params = self._prepare.params(sampling, over)
-        if is_messages(prompt):
-            return Stream(self._prepare.turn(prompt, tools, params), self._driver, self)
-        if tools is not None:
-            raise ValueError("[chat] tools: only with messages (got a plain prompt)")
-        return Stream(self._prepare.completion(prompt, params), self._driver, self)
-
-    def chat(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        *,
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        sampling: SamplingParams | None = None,
-        temperature: float | None = None,
-        seed: int | None = None,
-        max_tokens: int | None = None,
-        stop: str | Sequence[str] | None = None,
-        ignore_eos: bool | None = None,
-        thinking: bool | None = None,
-    ) -> ChatResult:
-        """Answer a conversation.
-
-        Literals like ``<|im_end|>`` in the messages stay text; they can't end a turn.
-
-        Args:
-            messages: dicts with ``role`` (system, user, assistant, tool) and ``content``. A
-                result's ``message`` is the one to append for the model's own turn.
-            tools: JSON schemas of functions that the model may call.
-            sampling: how to choose; the keywords below go before it.
-            temperature: see `SamplingParams`, as for the other keywords.
-            seed: random seed.
-            max_tokens: tokens to generate at most, reasoning included.
-            stop: string or strings that end the answer.
-            ignore_eos: go on past end-of-turn tokens.
-            thinking: reason before the answer or not. Unset: as the model's template says.
-
-        Returns:
-            The answer as a `ChatResult`, which is a ``str``, with ``reasoning`` and ``tool_calls``.
-
-        Raises:
-            TypeError, ValueError: an argument is wrong, or the template refuses the messages.
-            ModelError: the model has no chat template, or a broken one.
-            CapacityError: the conversation is longer than the context.
-            RuntimeError: the engine is closed.
-        """
-        over = SamplingParams(
-            temperature=temperature,
-            seed=seed,
-            max_tokens=max_tokens,
-            stop=stop,
-            ignore_eos=ignore_eos,
-            thinking=thinking,
-        )
-        self._driver.check()
-        params = self._prepare.params(sampling, over)
-        (result,) = collect(self._driver, [self._prepare.turn(messages, tools, params)])
-        assert isinstance(result, ChatResult)
-        return result
 
     def step(self) -> bool:
         """Run one pass in this thread: for programs that have a loop of their own.
@@ -285,6 +147,15 @@ class Engine:
         """
         self._driver.check()
         return dict(self._core.stats())
+
+    def check_integrity(self) -> None:
+        """Check the books of memory, slots and sequences against each other; at any time.
+
+        Raises:
+            RuntimeError: they contradict each other (a bug of mtlqwen), or the engine is closed.
+        """
+        self._driver.check()
+        self._core.check_integrity()
 
     def close(self) -> None:
         """Free everything. Whoever still waits for tokens gets an error; a second call is fine."""
@@ -336,18 +207,24 @@ class Engine:
             return f"Engine({self._name!r}, closed)"
         return (
             f"Engine({self._name!r}, device={self._device!r}, context={self._core.context}, "
-            f"slots={self._core.slots})"
+            f"slots={self._core.slots}{', deterministic=True' * self._deterministic})"
         )
 
 
-def _make_core(files: ModelFiles, context: int, slots: int, progress: Progress | None) -> Core:
+def _make_core(files: ModelFiles, options: CoreOptions) -> Core:
     """Load the weights into a core. Tests put a scripted core here."""
     from mtlqwen import _core
 
     assert _core.__file__ is not None
-    kernels = Path(_core.__file__).with_name("kernels.metallib")
     core: Core = _core.Engine(
-        str(files.weights), kernels=str(kernels), context=context, slots=slots, progress=progress
+        str(files.weights),
+        kernels=str(Path(_core.__file__).with_name("kernels.metallib")),
+        context=options.context,
+        slots=options.slots,
+        memory_budget=options.memory_budget,
+        prefill_share=options.prefill_share,
+        deterministic=options.deterministic,
+        progress=options.progress,
     )
     return core
 

@@ -8,19 +8,46 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
-from functools import cached_property
-from typing import Any, TypeGuard
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any, TypeAlias, TypeGuard
 
 from mtlqwen.assets import Assets
 from mtlqwen.chat import ChatFormat, check_tools, parse_tool_calls
 from mtlqwen.driver import Core, Driver
 from mtlqwen.errors import ModelError
-from mtlqwen.reader import Facts, Generation, Request
+from mtlqwen.generation import Facts, Generation, Request
 from mtlqwen.result import ChatResult, Completion
-from mtlqwen.sampling import SamplingParams, check_integer
+from mtlqwen.sampling import SamplingParams, check_integer, check_number
 from mtlqwen.stream import Transcript
 from mtlqwen.template import ChatTemplate
 from mtlqwen.tokenizer import Tokenizer
+
+Prompt: TypeAlias = str | Sequence[int]
+Messages: TypeAlias = Sequence[Mapping[str, Any]]
+Tools: TypeAlias = Sequence[Mapping[str, Any]]
+
+MAX_PRIORITY = 2**31 - 1
+# Seconds: below it nothing could be done in time, above it nothing would ever be late.
+MIN_DEADLINE, MAX_DEADLINE = 1e-6, 1e9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """When a generation gets its turn, and how long it may take."""
+
+    priority: int = 0
+    deadline_s: float | None = None
+
+    def __post_init__(self) -> None:
+        """Check both and bring them to one form."""
+        priority = check_integer("engine", "priority", self.priority, -MAX_PRIORITY, MAX_PRIORITY)
+        object.__setattr__(self, "priority", priority)
+        if self.deadline_s is not None:
+            deadline = check_number(
+                "engine", "deadline_s", self.deadline_s, MIN_DEADLINE, MAX_DEADLINE
+            )
+            object.__setattr__(self, "deadline_s", deadline)
 
 
 class Preparer:
@@ -47,34 +74,63 @@ class Preparer:
             raise TypeError(f"[sampling] sampling: not SamplingParams (got {got})")
         return self._assets.defaults.merged(sampling).merged(over)
 
-    def completion(self, prompt: object, params: SamplingParams) -> Generation:
+    def one(
+        self,
+        prompt: Prompt | Messages,
+        tools: Tools | None,
+        params: SamplingParams,
+        schedule: Schedule,
+    ) -> Generation:
+        """Return a generation for a prompt or for messages."""
+        if is_messages(prompt):
+            return self.turn(prompt, tools, params, schedule)
+        if tools is not None:
+            raise ValueError("[chat] tools: only with messages (got a plain prompt)")
+        return self.completion(prompt, params, schedule)
+
+    def completions(
+        self, prompt: object, params: SamplingParams, schedule: Schedule
+    ) -> list[Generation]:
+        """Return a generation for a prompt, or for each one of a list."""
+        prompts = prompt if is_list_of_prompts(prompt) else [prompt]
+        return [self.completion(one, params, schedule) for one in prompts]
+
+    def completion(self, prompt: object, params: SamplingParams, schedule: Schedule) -> Generation:
         """Return a generation that continues a prompt: text or token ids."""
         if params.thinking is not None:
             raise ValueError("[sampling] thinking: only for chats (got a plain prompt)")
-        transcript = Transcript(self.tokenizer.token_bytes, stop=params.stop_strings)
-        request = self._request(self._prompt_ids(prompt), params)
-        return Generation(self._driver, request, transcript, _make_completion)
+        return Generation(
+            self._driver,
+            self._request(self._prompt_ids(prompt), params, schedule),
+            partial(Transcript, self.tokenizer.token_bytes, stop=params.stop_strings),
+            _make_completion,
+            watched=bool(params.stop_strings),
+        )
 
     def turn(
         self,
-        messages: Sequence[Mapping[str, Any]],
-        tools: Sequence[Mapping[str, Any]] | None,
+        messages: Messages,
+        tools: Tools | None,
         params: SamplingParams,
+        schedule: Schedule,
     ) -> Generation:
         """Return a generation that answers messages."""
         token_ids = self._format.encode(messages, tools, params.thinking)
         schemas = None if tools is None else check_tools(tools)
-        transcript = Transcript(
+        make_transcript = partial(
+            Transcript,
             self.tokenizer.token_bytes,
             stop=params.stop_strings,
             marks=self._format.marks,
             kind=self._format.open_kind(token_ids),
         )
-
-        def make_result(transcript: Transcript, facts: Facts) -> ChatResult:
-            return _make_chat_result(transcript, facts, schemas)
-
-        return Generation(self._driver, self._request(token_ids, params), transcript, make_result)
+        return Generation(
+            self._driver,
+            self._request(token_ids, params, schedule),
+            make_transcript,
+            partial(_make_chat_result, tools=schemas),
+            watched=bool(params.stop_strings),
+        )
 
     @cached_property
     def _format(self) -> ChatFormat:
@@ -82,7 +138,9 @@ class Preparer:
             raise ModelError(f"[chat] {self._name}: has no chat template; use generate")
         return ChatFormat(ChatTemplate(self._assets.template), self.tokenizer)
 
-    def _request(self, token_ids: Sequence[int], params: SamplingParams) -> Request:
+    def _request(
+        self, token_ids: Sequence[int], params: SamplingParams, schedule: Schedule
+    ) -> Request:
         assert params.temperature is not None
         assert params.max_tokens is not None
         room = max(self._core.context - len(token_ids), 1)  # the core refuses what can't fit
@@ -95,6 +153,8 @@ class Preparer:
             temperature=params.temperature,
             seed=seed,
             stop_ids=() if params.ignore_eos else self._assets.stop_ids,
+            priority=schedule.priority,
+            deadline_s=schedule.deadline_s,
         )
 
     def _prompt_ids(self, prompt: object) -> list[int]:
@@ -123,7 +183,7 @@ def is_list_of_prompts(prompt: object) -> TypeGuard[Sequence[object]]:
     return isinstance(first, Sequence) or bool(getattr(first, "shape", ()))
 
 
-def is_messages(prompt: object) -> TypeGuard[Sequence[Mapping[str, Any]]]:
+def is_messages(prompt: object) -> TypeGuard[Messages]:
     """Whether ``prompt`` holds messages; its first item decides."""
     if isinstance(prompt, str) or not isinstance(prompt, Sequence):
         return False
@@ -140,9 +200,7 @@ def _make_completion(transcript: Transcript, facts: Facts) -> Completion:
     )
 
 
-def _make_chat_result(
-    transcript: Transcript, facts: Facts, tools: Sequence[Mapping[str, Any]] | None
-) -> ChatResult:
+def _make_chat_result(transcript: Transcript, facts: Facts, *, tools: Tools | None) -> ChatResult:
     calls = parse_tool_calls(transcript.calls, tools)
     turned = facts.finish_reason == "stop" and bool(calls)
     return ChatResult(

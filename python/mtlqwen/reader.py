@@ -1,128 +1,117 @@
-"""One generation seen from its caller: news of the core in, pieces of text and a result out.
+"""Generations as callers hold them: handles, streams, results of a whole list.
 
-Knows the driver and the text rules; knows nothing of models, templates and files.
+Knows nothing of text rules, models, templates and files.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Generator, Iterator, Sequence
 from queue import SimpleQueue
 from types import TracebackType
+from typing import Any
 
-from mtlqwen.driver import Driver, Inbox, News, Poll
-from mtlqwen.result import Completion, FinishReason, Piece, Timings, Usage
-from mtlqwen.stream import Transcript
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """What is handed to the core, checked."""
-
-    token_ids: Sequence[int]
-    max_tokens: int
-    temperature: float
-    seed: int
-    stop_ids: Sequence[int]
+from mtlqwen.driver import Driver
+from mtlqwen.generation import Generation
+from mtlqwen.mailbox import Mailbox
+from mtlqwen.result import Completion, FinishReason, Piece
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
-    """What every result tells beside its text."""
+class Handle:
+    """A generation that runs in the background, as `Engine.submit` returns it.
 
-    token_ids: list[int]
-    finish_reason: FinishReason
-    usage: Usage
-    timings: Timings
+    All of it may be used from any thread, by many at once. Iterating gives the pieces from the
+    first one on, each time; ``await handle`` gives the result in asyncio. A handle that nobody
+    holds any more cancels its generation; a timeout or an interrupt while waiting does not.
 
+    Example:
+        >>> from mtlqwen import Engine
+        >>> with Engine("tiny") as engine:
+        ...     handle = engine.submit("Once upon a time", max_tokens=8, priority=1)
+        ...     text = "".join(handle)
+        >>> text == handle.result().text
+        True
+    """
 
-class Generation:
-    """One sequence from submission to result; one thread at a time."""
-
-    def __init__(
-        self,
-        driver: Driver,
-        request: Request,
-        transcript: Transcript,
-        make_result: Callable[[Transcript, Facts], Completion],
-    ) -> None:
-        """Prepare; `start` submits."""
+    def __init__(self, generation: Generation, driver: Driver, owner: object) -> None:
+        """Start ``generation``; ``owner`` (the engine) stays alive as long as the handle."""
+        self._generation = generation
         self._driver = driver
-        self._request = request
-        self._transcript = transcript
-        self._make_result = make_result
-        self._sequence: int | None = None  # while the driver knows it
-        self._last: Poll | None = None
-        self._finish: FinishReason | None = None
+        self._owner = owner
+        generation.start(self)
+
+    def __iter__(self) -> Iterator[Piece]:
+        """Return an iterator over all pieces, which waits for those that are still to come.
+
+        Raises:
+            MtlqwenError: the generation failed.
+            RuntimeError: the engine was closed.
+        """
+        generation = self._generation
+        index = 0
+        while True:
+            generation.wait(lambda: generation.peek(index)[0])  # noqa: B023
+            _, piece = generation.peek(index)
+            if piece is None:
+                generation.check()
+                return
+            yield piece
+            index += 1
+
+    def __await__(self) -> Generator[Any, None, Completion]:
+        """Return the result when it is there."""
+        from mtlqwen.areader import wait
+
+        yield from wait(self._driver, self._generation, self._generation.ended).__await__()
+        self._generation.check()
+        return self._generation.result()
+
+    def result(self, timeout: float | None = None) -> Completion:
+        """Return the whole generation (a `ChatResult` for messages), waiting for its end.
+
+        Args:
+            timeout: seconds to wait at most. Unset: as long as it takes.
+
+        Raises:
+            TimeoutError: it has not ended in time; it goes on.
+            MtlqwenError: it failed.
+            RuntimeError: the engine was closed.
+        """
+        if not self._generation.wait(self._generation.ended, timeout):
+            raise TimeoutError(
+                f"[engine] result: not there in time (waited {timeout} s); the generation goes on, "
+                "cancel() ends it"
+            )
+        self._generation.check()
+        return self._generation.result()
+
+    def cancel(self) -> None:
+        """End the generation; its slot is free within a step. What it said so far is its result."""
+        self._generation.cancel()
 
     @property
     def done(self) -> bool:
-        """Whether nothing more will come."""
-        return self._finish is not None
+        """Whether it has ended, well or not."""
+        return self._generation.ended()
 
-    def start(self, inbox: Inbox) -> int:
-        """Submit the sequence; its news go to ``inbox``. Returns the sequence id."""
-        request = self._request
-        self._sequence = self._driver.submit(
-            inbox,
-            request.token_ids,
-            max_tokens=request.max_tokens,
-            temperature=request.temperature,
-            seed=request.seed,
-            stop_ids=request.stop_ids,
-        )
-        return self._sequence
+    @property
+    def finish_reason(self) -> FinishReason | None:
+        """How it ended, as in its result; None while it goes on, and when it failed."""
+        if self._generation.finish_reason() is None:
+            return None
+        return self._generation.result().finish_reason
 
-    def take(self, news: Poll | BaseException) -> list[Piece]:
-        """Take news in and return the pieces that they bring.
-
-        Raises:
-            BaseException: the error that ended the sequence.
-        """
-        if isinstance(news, BaseException):
-            self._sequence, self._finish = None, "cancelled"
-            raise news
-        self._last = news
-        pieces = self._transcript.feed(news.token_ids)
-        if news.finish_reason is not None:
-            self._sequence = None
-            pieces += self._transcript.finish()
-            self._finish = _finish_reason(news.finish_reason)
-        if self._transcript.stopped:
-            self.drop()
-            self._finish = "stop"
-        return pieces
-
-    def drop(self) -> None:
-        """Cancel what is left of it; what came before stays readable in the result."""
-        sequence, self._sequence = self._sequence, None
-        if sequence is not None:
-            self._driver.drop(sequence)
-        if self._finish is None:
-            self._finish = "cancelled"
-
-    def result(self) -> Completion:
-        """Return what was generated, finished or not."""
-        transcript, last = self._transcript, self._last
-        usage = Usage(
-            prompt_tokens=len(self._request.token_ids),
-            completion_tokens=len(transcript.token_ids),
-            reasoning_tokens=transcript.reasoning_tokens,
-        )
-        facts = Facts(
-            token_ids=transcript.token_ids,
-            finish_reason=self._finish or "cancelled",
-            usage=usage,
-            timings=_timings(last),
-        )
-        return self._make_result(transcript, facts)
+    def __repr__(self) -> str:
+        """Return its state in a line."""
+        error = self._generation.mailbox.error
+        state = self.finish_reason or ("running" if error is None else type(error).__name__)
+        return f"Handle({state}, {len(self._generation.mailbox.tokens)} tokens)"
 
 
 class Stream(Iterator[Piece]):
-    """The pieces of one generation as they come; an iterator.
+    """The pieces of one generation as they come; an iterator for one thread.
 
-    Dropping it, closing it or leaving its ``with`` block cancels what is left of the generation.
+    Dropping it, closing it or leaving its ``with`` block cancels what is left of the generation,
+    and so does an interrupt while it waits.
 
     Example:
         >>> from mtlqwen import Engine
@@ -136,11 +125,9 @@ class Stream(Iterator[Piece]):
     def __init__(self, generation: Generation, driver: Driver, owner: object) -> None:
         """Start ``generation``; ``owner`` (the engine) stays alive as long as the stream."""
         self._generation = generation
-        self._driver = driver
         self._owner = owner
-        self._inbox: SimpleQueue[News] = SimpleQueue()
-        self._ready: deque[Piece] = deque()
-        generation.start(self._inbox)
+        self._pieces = iter(Handle(generation, driver, owner))
+        self._closed = False
 
     def __iter__(self) -> Stream:
         """Return the stream itself."""
@@ -154,15 +141,12 @@ class Stream(Iterator[Piece]):
             MtlqwenError: it failed.
             RuntimeError: the engine was closed.
         """
+        if self._closed:
+            raise StopIteration
         try:
-            while not self._ready:
-                if self._generation.done:
-                    raise StopIteration
-                _, news = self._driver.wait(self._inbox)
-                self._ready += self._generation.take(news)
-            return self._ready.popleft()
+            return next(self._pieces)
         except BaseException:
-            self._generation.drop()
+            self._generation.cancel()
             raise
 
     def result(self) -> Completion:
@@ -173,8 +157,8 @@ class Stream(Iterator[Piece]):
 
     def close(self) -> None:
         """Cancel what is left of the generation; its slot is free within a step."""
-        self._generation.drop()
-        self._ready.clear()
+        self._closed = True
+        self._generation.cancel()
 
     def __enter__(self) -> Stream:
         """Return the stream itself."""
@@ -189,42 +173,22 @@ class Stream(Iterator[Piece]):
         """Close the stream."""
         self.close()
 
-    def __del__(self) -> None:
-        """Cancel a stream that nobody reads any more."""
-        if hasattr(self, "_generation"):
-            self._generation.drop()
-
 
 def collect(driver: Driver, generations: Sequence[Generation]) -> list[Completion]:
     """Run generations together and return their results in order; on an error none goes on."""
-    inbox: SimpleQueue[News] = SimpleQueue()
-    running: dict[int, Generation] = {}
+    bell: SimpleQueue[Mailbox] = SimpleQueue()
+    running: dict[Mailbox, Generation] = {}
+    handles: list[Handle] = []  # the generations end with this frame, whatever happens
     try:
         for generation in generations:
-            running[generation.start(inbox)] = generation
+            running[generation.mailbox] = generation
+            generation.mailbox.bells.append(bell)
+            handles.append(Handle(generation, driver, None))
         while running:
-            sequence, news = driver.wait(inbox)
-            if sequence not in running:
-                continue  # it had ended by a stop string; this came before the driver knew
-            running[sequence].take(news)
-            if running[sequence].done:
-                del running[sequence]
+            mailbox = driver.wait(bell)
+            if mailbox in running and running[mailbox].ended():
+                running.pop(mailbox).check()
     finally:
         for generation in generations:
-            generation.drop()
+            generation.cancel()
     return [generation.result() for generation in generations]
-
-
-def _finish_reason(word: str) -> FinishReason:
-    if word in ("stop", "length", "cancelled"):
-        return word  # type: ignore[return-value]
-    raise RuntimeError(f"[engine] finish reason: unknown (got {word})")
-
-
-def _timings(poll: Poll | None) -> Timings:
-    if poll is None:
-        return Timings(ttft_s=0.0, prefill_tps=0.0, decode_tps=0.0)
-    prefill_tps = poll.prompt_tokens / poll.prefill_s if poll.prefill_s > 0 else 0.0
-    after_first = max(poll.completion_tokens - 1, 0)
-    decode_tps = after_first / poll.decode_s if poll.decode_s > 0 else 0.0
-    return Timings(ttft_s=poll.ttft_s, prefill_tps=prefill_tps, decode_tps=decode_tps)

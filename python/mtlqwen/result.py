@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 Kind: TypeAlias = Literal["text", "reasoning", "tool_call"]
-FinishReason: TypeAlias = Literal["stop", "length", "cancelled", "tool_calls"]
+FinishReason: TypeAlias = Literal["stop", "length", "cancelled", "deadline", "tool_calls"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +91,8 @@ class Completion(str):
 
     Attributes:
         token_ids: the generated tokens; the end-of-turn token is in it, though not in the text.
-        finish_reason: ``stop`` (end of turn or stop string), ``length``, ``cancelled``.
+        finish_reason: ``stop`` (end of turn or stop string), ``length``, ``cancelled``,
+            ``deadline``.
         usage: token counts.
         timings: times and speeds.
     """

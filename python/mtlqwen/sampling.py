@@ -57,8 +57,9 @@ class SamplingParams:
             object.__setattr__(self, "max_tokens", tokens)
         if self.stop is not None:
             object.__setattr__(self, "stop", _stop(self.stop))
-        _flag("ignore_eos", self.ignore_eos)
-        _flag("thinking", self.thinking)
+        for name in ("ignore_eos", "thinking"):
+            if getattr(self, name) is not None:
+                check_flag("sampling", name, getattr(self, name))
 
     def merged(self, over: SamplingParams) -> SamplingParams:
         """Return these parameters with every value that ``over`` sets taken from it."""
@@ -87,6 +88,29 @@ def check_integer(area: str, name: str, value: object, low: int, high: int) -> i
     return number
 
 
+def check_number(area: str, name: str, value: object, low: float, high: float) -> float:
+    """Return ``value`` as a float from low to high.
+
+    Raises:
+        TypeError: it is not a number.
+        ValueError: it is out of the range, or not a number's value at all (NaN).
+    """
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(f"[{area}] {name}: not a number (got {value!r})")
+    number = float(value)
+    if not low <= number <= high:
+        raise ValueError(
+            f"[{area}] {name}: out of range (got {number:g}, want {low:g} to {high:g})"
+        )
+    return number
+
+
+def check_flag(area: str, name: str, value: object) -> None:
+    """Raise TypeError unless ``value`` is True or False."""
+    if not isinstance(value, bool):
+        raise TypeError(f"[{area}] {name}: not True or False (got {value!r})")
+
+
 def _integer(name: str, value: object, low: int, high: int) -> int:
     return check_integer("sampling", name, value, low, high)
 
@@ -113,8 +137,3 @@ def _stop(value: object) -> tuple[str, ...]:
         if not item:
             raise ValueError("[sampling] stop: an empty string would end every text at once")
     return tuple(items)
-
-
-def _flag(name: str, value: object) -> None:
-    if value is not None and not isinstance(value, bool):
-        raise TypeError(f"[sampling] {name}: not True or False (got {value!r})")

@@ -10,6 +10,7 @@ from typing import TypeAlias
 import mtlqwen.engine
 import pytest
 from mtlqwen import Engine
+from mtlqwen.engine import CoreOptions
 from mtlqwen.hub import ModelFiles
 from mtlqwen.tokenizer import Tokenizer
 from python.fake_core import FakeCore, Script
@@ -105,7 +106,8 @@ def make_engine(model_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ma
     def make(core: FakeCore | Script, **arguments: object) -> Engine:
         fake = core if isinstance(core, FakeCore) else FakeCore(core)
 
-        def fake_factory(files: ModelFiles, context: int, slots: int, progress: object) -> FakeCore:
+        def fake_factory(files: ModelFiles, options: CoreOptions) -> FakeCore:
+            fake.options = options
             return fake
 
         monkeypatch.setattr(mtlqwen.engine, "_make_core", fake_factory)

@@ -36,6 +36,8 @@ class FakeSequence:
     stop_ids: Sequence[int]
     temperature: float = 0.0
     seed: int = 0
+    priority: int = 0
+    deadline: float | None = None
     made: list[int] = field(default_factory=list)
     read: int = 0
     finish_reason: str | None = None
@@ -64,6 +66,7 @@ class FakeCore:
         self.submitted: list[FakeSequence] = []
         self.step_error: Exception | None = None  # raised once, by the next step with work
         self.poison: Exception | None = None  # the error of the next sequence submitted
+        self.options: object = None  # what the engine asked for
         self.closed = False
         self.passes = 0
         self.stepping = threading.Lock()
@@ -77,6 +80,8 @@ class FakeCore:
         temperature: float,
         seed: int,
         stop_ids: Sequence[int],
+        priority: int = 0,
+        deadline_s: float | None = None,
     ) -> int:
         self._check()
         if len(token_ids) > self.context:
@@ -86,8 +91,10 @@ class FakeCore:
             )
         prompt = list(token_ids)
         sequence = FakeSequence(
-            prompt, self.script(prompt), max_tokens, stop_ids, temperature, seed
+            prompt, self.script(prompt), max_tokens, stop_ids, temperature, seed, priority
         )
+        if deadline_s is not None:
+            sequence.deadline = time.monotonic() + deadline_s
         sequence.error, self.poison = self.poison, None
         with self.mutex:
             self.sequences[len(self.submitted)] = sequence
@@ -98,6 +105,10 @@ class FakeCore:
         assert self.stepping.acquire(blocking=False), "two steps at once"
         try:
             self._check()
+            live = self._live()
+            for late in live:
+                if late.deadline is not None and time.monotonic() >= late.deadline:
+                    late.finish_reason = "deadline"
             live = self._live()
             if not live:
                 return False
@@ -113,6 +124,15 @@ class FakeCore:
             return True
         finally:
             self.stepping.release()
+
+    def news(self) -> list[int]:
+        self._check()
+        with self.mutex:
+            return [
+                number
+                for number, state in self.sequences.items()
+                if state.error or state.finish_reason or state.read < len(state.made)
+            ]
 
     def poll(self, sequence: int) -> FakePoll:
         self._check()
@@ -146,6 +166,9 @@ class FakeCore:
     def stats(self) -> dict[str, int | float | str]:
         self._check()
         return {"passes": self.passes, "device": "fake"}
+
+    def check_integrity(self) -> None:
+        self._check()
 
     def live(self) -> int:
         """Return how many sequences are neither finished nor forgotten."""

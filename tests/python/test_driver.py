@@ -155,12 +155,12 @@ def test_an_interrupt_cancels_its_sequence_and_the_engine_goes_on(
     reads = 0
     wait = engine._driver.wait
 
-    def interrupted(inbox: object) -> object:
+    def interrupted(bell: object, timeout: float | None = None) -> object:
         nonlocal reads
         reads += 1
         if reads == 3:
             raise KeyboardInterrupt
-        return wait(inbox)  # type: ignore[arg-type]
+        return wait(bell, timeout)  # type: ignore[arg-type]
 
     monkeypatch.setattr(engine._driver, "wait", interrupted)
     for call in (engine.generate, lambda *a, **k: list(engine.stream(*a, **k))):

@@ -1,0 +1,221 @@
+"""One generation: from the tokens in its mailbox to pieces of text and a result.
+
+Knows the driver and the text rules; knows nothing of models, templates and files.
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from queue import SimpleQueue
+
+from mtlqwen.driver import Driver, stop_at_exit
+from mtlqwen.mailbox import Mailbox, Poll
+from mtlqwen.result import Completion, FinishReason, Piece, Timings, Usage
+from mtlqwen.stream import Transcript
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What is handed to the core, checked."""
+
+    token_ids: Sequence[int]
+    max_tokens: int
+    temperature: float
+    seed: int
+    stop_ids: Sequence[int]
+    priority: int = 0
+    deadline_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What every result tells beside its text."""
+
+    token_ids: list[int]
+    finish_reason: FinishReason
+    usage: Usage
+    timings: Timings
+
+
+class Generation:
+    """One sequence from submission to result, for any number of threads.
+
+    The text is worked out from the tokens in the mailbox by whoever asks for it; where stop strings
+    are to be found, by the driver as well. A signal may interrupt that work: it leaves ``_torn``
+    set, and the next one to ask begins again with the first token.
+    """
+
+    def __init__(
+        self,
+        driver: Driver,
+        request: Request,
+        make_transcript: Callable[[], Transcript],
+        make_result: Callable[[Transcript, Facts], Completion],
+        *,
+        watched: bool,
+    ) -> None:
+        """Prepare; `start` submits.
+
+        Args:
+            driver: runs the passes.
+            request: what is asked of the core.
+            make_transcript: returns an empty transcript.
+            make_result: makes the result at the end.
+            watched: the text itself may end the sequence, so the driver must look at it.
+        """
+        self.mailbox = Mailbox()
+        self._driver = driver
+        self._request = request
+        self._make_transcript = make_transcript
+        self._make_result = make_result
+        self._lock = threading.Lock()  # guards all that follows
+        self._torn = True
+        self._transcript: Transcript
+        self._pieces: list[Piece]
+        self._n_taken: int  # tokens that the transcript has
+        self._finish: FinishReason | None
+        if watched:
+            self.mailbox.bells.append(self)
+
+    def start(self, owner: object) -> None:
+        """Submit the sequence; it goes on as long as ``owner`` lives."""
+        request = self._request
+        self._driver.submit(
+            self.mailbox,
+            owner,
+            request.token_ids,
+            max_tokens=request.max_tokens,
+            temperature=request.temperature,
+            seed=request.seed,
+            stop_ids=request.stop_ids,
+            priority=request.priority,
+            deadline_s=request.deadline_s,
+        )
+
+    def put(self, _: Mailbox, /) -> None:
+        """Look for stop strings: the driver rings this as a bell.
+
+        It does not wait for a reader who is at the text already: that one may have been stopped by
+        a signal whose handler closes the engine, and so waits for the driver.
+        """
+        held: list[bool] = []
+        try:
+            held.extend(map(self._lock.acquire, (False,)))  # see `Driver`
+            if held == [True] and not self.mailbox.dropped and self.mailbox.error is None:
+                self._update_locked()
+        finally:
+            if held == [True]:
+                self._lock.release()
+
+    def cancel(self) -> None:
+        """End it; what came before stays readable."""
+        if not self.mailbox.ended and not self.mailbox.dropped:
+            self._driver.drop(self.mailbox)
+            self.mailbox.ring()
+
+    def finish_reason(self) -> FinishReason | None:
+        """Return how it ended; None while it goes on, and when an error ended it."""
+        self._driver.check_process()
+        with self._lock:
+            return self._update_locked()
+
+    def ended(self) -> bool:
+        """Whether nothing more will come."""
+        return self.finish_reason() is not None or self.mailbox.error is not None
+
+    def peek(self, index: int) -> tuple[bool, Piece | None]:
+        """Return whether it is known what piece ``index`` is, and that: None behind the last."""
+        self._driver.check_process()
+        failed = self.mailbox.error is not None  # before the update, which then sees all tokens
+        with self._lock:
+            finish = self._update_locked()
+            if len(self._pieces) > index:
+                return True, self._pieces[index]
+            return finish is not None or failed, None
+
+    def check(self) -> None:
+        """Raise the error that ended the sequence, if one did."""
+        error = self.mailbox.error
+        if error is not None and self.finish_reason() is None:
+            stop_at_exit()
+            raise copy.copy(error)  # each reader's raise adds its own traceback
+
+    def wait(self, ready: Callable[[], bool], timeout: float | None = None) -> bool:
+        """Wait until ``ready``; False when ``timeout`` seconds have passed before."""
+        if ready():
+            return True
+        end = None if timeout is None else time.monotonic() + timeout
+        bell: SimpleQueue[Mailbox] = SimpleQueue()
+        self.mailbox.bells.append(bell)
+        try:
+            while not ready():
+                left = None if end is None else end - time.monotonic()
+                if self._driver.wait(bell, left) is None:
+                    return ready()
+            return True
+        finally:
+            self.mailbox.bells.remove(bell)
+
+    def result(self) -> Completion:
+        """Return what was generated, finished or not."""
+        self._driver.check_process()
+        with self._lock:
+            finish = self._update_locked() or "cancelled"
+            transcript = self._transcript
+            usage = Usage(
+                prompt_tokens=len(self._request.token_ids),
+                completion_tokens=len(transcript.token_ids),
+                reasoning_tokens=transcript.reasoning_tokens,
+            )
+            facts = Facts(
+                token_ids=list(transcript.token_ids),
+                finish_reason=finish,
+                usage=usage,
+                timings=_timings(self.mailbox.last),
+            )
+            return self._make_result(transcript, facts)
+
+    def _update_locked(self) -> FinishReason | None:
+        """Work out the text so far and how it ended."""
+        if self._torn:
+            self._transcript, self._pieces = self._make_transcript(), []
+            self._n_taken, self._finish = 0, None
+        self._torn = True
+        if self._finish is None:
+            self._advance_locked()
+        self._torn = False
+        return self._finish
+
+    def _advance_locked(self) -> None:
+        mailbox, transcript = self.mailbox, self._transcript
+        # Both before the tokens: an end must not be seen without the tokens before it.
+        dropped, reason = mailbox.dropped, mailbox.finish_reason
+        fresh = mailbox.tokens[self._n_taken :]
+        self._n_taken += len(fresh)
+        self._pieces += transcript.feed(fresh)
+        if transcript.stopped:
+            self._finish = "stop"
+            if not mailbox.ended:
+                self._driver.drop(mailbox)
+        elif reason is not None or dropped:
+            self._pieces += transcript.finish()
+            self._finish = _finish_reason(reason or "cancelled")
+
+
+def _finish_reason(word: str) -> FinishReason:
+    if word in ("stop", "length", "cancelled", "deadline"):
+        return word  # type: ignore[return-value]
+    raise RuntimeError(f"[engine] finish reason: unknown (got {word})")
+
+
+def _timings(poll: Poll | None) -> Timings:
+    if poll is None:
+        return Timings(ttft_s=0.0, prefill_tps=0.0, decode_tps=0.0)
+    prefill_tps = poll.prompt_tokens / poll.prefill_s if poll.prefill_s > 0 else 0.0
+    after_first = max(poll.completion_tokens - 1, 0)
+    decode_tps = after_first / poll.decode_s if poll.decode_s > 0 else 0.0
+    return Timings(ttft_s=poll.ttft_s, prefill_tps=prefill_tps, decode_tps=decode_tps)

@@ -1,0 +1,102 @@
+"""Where the driver leaves the news of one sequence, and how a reader hears of them.
+
+A signal may part any two lines of the main thread, so what matters is in the state, never in a
+message: tokens stand at their own positions, a dropped reader is one whose mark is set or whose
+owner is gone, and a bell says no more than "look again".
+Knows nothing of text.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Protocol
+
+
+class Poll(Protocol):
+    """What the core reports about one sequence."""
+
+    @property
+    def token_ids(self) -> list[int]: ...  # noqa: D102
+    @property
+    def finish_reason(self) -> str | None: ...  # noqa: D102
+    @property
+    def ttft_s(self) -> float: ...  # noqa: D102
+    @property
+    def prefill_s(self) -> float: ...  # noqa: D102
+    @property
+    def decode_s(self) -> float: ...  # noqa: D102
+    @property
+    def prompt_tokens(self) -> int: ...  # noqa: D102
+    @property
+    def completion_tokens(self) -> int: ...  # noqa: D102
+
+
+class Bell(Protocol):
+    """Something that wakes a reader; a ``queue.SimpleQueue`` is one. Must not block nor raise."""
+
+    def put(self, item: Mailbox, /) -> None: ...  # noqa: D102
+
+
+class Mailbox:
+    """What the driver knows of one sequence.
+
+    Attributes:
+        sequences: the core's id once it has been submitted, else empty.
+        fresh: what the core said and `settle` has not taken in yet.
+        tokens: every generated token.
+        last: the newest report.
+        error: what ended the sequence instead of a finish reason.
+        dropped: nobody wants more of it.
+        bells: rung after every change; a reader hangs its own.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "bells",
+        "dropped",
+        "error",
+        "fresh",
+        "last",
+        "owner",
+        "sequences",
+        "tokens",
+    )
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self.sequences: list[int] = []
+        self.fresh: list[Poll] = []
+        self.tokens: list[int] = []
+        self.last: Poll | None = None
+        self.error: BaseException | None = None
+        self.dropped = False
+        self.bells: list[Bell] = []
+        self.owner: weakref.ref[object] | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Whether the core has nothing more to say."""
+        return self.error is not None or self.finish_reason is not None
+
+    @property
+    def unwanted(self) -> bool:
+        """Whether it was dropped, or its owner was."""
+        return self.dropped or (self.owner is not None and self.owner() is None)
+
+    @property
+    def finish_reason(self) -> str | None:
+        """How the core ended the sequence, if it did."""
+        return None if self.last is None else self.last.finish_reason
+
+    def settle(self) -> None:
+        """Take in what is fresh. Done twice, it changes nothing more."""
+        for poll in self.fresh:
+            start = poll.completion_tokens - len(poll.token_ids)
+            self.tokens[start:] = poll.token_ids
+            self.last = poll  # after its tokens: whoever sees the end must see them all
+        self.fresh.clear()
+
+    def ring(self) -> None:
+        """Wake all who wait for this sequence."""
+        for bell in tuple(self.bells):
+            bell.put(self)
