@@ -52,6 +52,9 @@ class Engine:
     def step(self) -> bool:
         """Run one pass; False when there is nothing to do. One thread at a time."""
 
+    def news(self) -> list[int]:
+        """The sequences that poll has something for."""
+
     def poll(self, sequence: int) -> Poll:
         """
         Tokens since the last poll. Raises the sequence's error once it failed.
