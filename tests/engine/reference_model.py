@@ -1,0 +1,132 @@
+"""The whole model in NumPy, in Hugging Face conventions: what the engine's logits must be.
+
+Follows the equations of transformers' Qwen 3.5 text model (modeling_qwen3_5.py), one sequence,
+all tokens at once but for the recurrence. Values of weights are those that the file stores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+from checkpoints import CONV_TAPS, Geometry, Model
+from file_formats import Array
+
+Float64 = npt.NDArray[np.float64]  # or float32, where the noise of float32 is looked for
+L2_EPS = 1e-6
+
+
+def sigmoid(x: Float64) -> Float64:
+    return np.asarray(0.5 * (1 + np.tanh(x / 2)))
+
+
+def silu(x: Float64) -> Float64:
+    return x * sigmoid(x)
+
+
+def rms_norm(x: Float64, weight: Float64, eps: float) -> Float64:
+    return np.asarray(x / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + eps) * weight)
+
+
+def l2_norm(x: Float64) -> Float64:
+    return np.asarray(x / np.sqrt(np.sum(x * x, axis=-1, keepdims=True) + L2_EPS))
+
+
+def rotate(x: Float64, g: Geometry) -> Float64:
+    """Rotary embedding of x (tokens, heads, head_dim), half-split pairs of the leading dims."""
+    half = g.rotary_dim // 2
+    frequency = g.rope_theta ** (-np.arange(half) / half)
+    angle = np.arange(len(x))[:, None, None] * frequency
+    a, b = x[..., :half], x[..., half : 2 * half]
+    turned = [a * np.cos(angle) - b * np.sin(angle), b * np.cos(angle) + a * np.sin(angle)]
+    return np.concatenate([*turned, x[..., 2 * half :]], axis=-1).astype(x.dtype)
+
+
+class ReferenceModel:
+    """Logits of every position of one sequence."""
+
+    def __init__(
+        self,
+        model: Model,
+        stored: Callable[[Array], Array],
+        *,
+        dtype: npt.DTypeLike = np.float64,
+        half_cache: bool = True,
+    ) -> None:
+        """`stored` gives what is left of a matrix in the file; half_cache: of keys and values."""
+        self.g, self.dtype, self.half_cache = model.geometry, dtype, half_cache
+        self.w: dict[str, Float64] = {
+            name: (stored(value) if value.ndim == 2 else value).astype(dtype)
+            for name, value in model.tensors.items()
+        }
+
+    def logits(self, token_ids: Sequence[int]) -> Float64:
+        """Logits (tokens, vocab)."""
+        table = self.w["embed_tokens.weight"]
+        hidden = table[np.asarray(token_ids)]
+        for i, kind in enumerate(self.g.layers):
+            prefix = f"layers.{i}."
+            mixer = self.attention if kind == "a" else self.gdn
+            hidden = hidden + mixer(self.norm(hidden, prefix + "input_layernorm"), prefix)
+            normed = self.norm(hidden, prefix + "post_attention_layernorm")
+            hidden = hidden + self.mlp(normed, prefix + "mlp.")
+        head = table if self.g.tied else self.w["lm_head.weight"]
+        return np.asarray(self.norm(hidden, "norm") @ head.T)
+
+    def cached(self, x: Float64) -> Float64:
+        return x.astype(np.float16).astype(self.dtype) if self.half_cache else x
+
+    def norm(self, x: Float64, name: str) -> Float64:
+        return rms_norm(x, 1 + self.w[name + ".weight"], self.g.eps)
+
+    def linear(self, x: Float64, name: str) -> Float64:
+        return np.asarray(x @ self.w[name + ".weight"].T)
+
+    def mlp(self, x: Float64, prefix: str) -> Float64:
+        gated = silu(self.linear(x, prefix + "gate_proj")) * self.linear(x, prefix + "up_proj")
+        return self.linear(gated, prefix + "down_proj")
+
+    def attention(self, x: Float64, prefix: str) -> Float64:
+        g, prefix = self.g, prefix + "self_attn."
+        n = len(x)
+        qg = self.linear(x, prefix + "q_proj").reshape(n, g.heads, 2, g.head_dim)
+        k = self.linear(x, prefix + "k_proj").reshape(n, g.kv_heads, g.head_dim)
+        v = self.linear(x, prefix + "v_proj").reshape(n, g.kv_heads, g.head_dim)
+        q = rotate(self.norm(qg[:, :, 0], prefix + "q_norm"), g) * g.head_dim**-0.5
+        k = self.cached(rotate(self.norm(k, prefix + "k_norm"), g))
+        group = g.heads // g.kv_heads
+        k, v = np.repeat(k, group, axis=1), np.repeat(self.cached(v), group, axis=1)
+        scores = np.einsum("qhd,khd->hqk", q, k)
+        scores[:, np.triu(np.ones((n, n), bool), 1)] = -np.inf
+        weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+        weights /= weights.sum(axis=-1, keepdims=True)
+        attended = np.einsum("hqk,khd->qhd", weights, v) * sigmoid(qg[:, :, 1])
+        return self.linear(attended.reshape(n, -1), prefix + "o_proj")
+
+    def gdn(self, x: Float64, prefix: str) -> Float64:
+        g, prefix = self.g, prefix + "linear_attn."
+        n, dim = len(x), g.gdn_head_dim
+        qkv = self.linear(x, prefix + "in_proj_qkv")
+        history = np.concatenate([np.zeros((CONV_TAPS - 1, qkv.shape[1]), self.dtype), qkv])
+        taps = self.w[prefix + "conv1d.weight"].reshape(-1, CONV_TAPS)
+        windows = np.stack([history[j : j + n] * taps[:, j] for j in range(CONV_TAPS)])
+        convolved = silu(windows.sum(axis=0))
+        heads = convolved.reshape(n, -1, dim)
+        per_key = g.gdn_v_heads // g.gdn_k_heads
+        q = np.repeat(l2_norm(heads[:, : g.gdn_k_heads]) * dim**-0.5, per_key, axis=1)
+        k = np.repeat(l2_norm(heads[:, g.gdn_k_heads : 2 * g.gdn_k_heads]), per_key, axis=1)
+        v = heads[:, 2 * g.gdn_k_heads :]
+        beta = sigmoid(self.linear(x, prefix + "in_proj_b"))
+        step = np.logaddexp(0, self.linear(x, prefix + "in_proj_a") + self.w[prefix + "dt_bias"])
+        decay = np.exp(-np.exp(self.w[prefix + "A_log"]) * step)
+        state = np.zeros((g.gdn_v_heads, dim, dim), self.dtype)  # (head, value, key)
+        out = np.empty_like(v)
+        for t in range(n):
+            state *= decay[t, :, None, None]
+            delta = beta[t, :, None] * (v[t] - np.einsum("hvk,hk->hv", state, k[t]))
+            state += np.einsum("hv,hk->hvk", delta, k[t])
+            out[t] = np.einsum("hvk,hk->hv", state, q[t])
+        z = self.linear(x, prefix + "in_proj_z").reshape(v.shape)
+        gated = rms_norm(out, self.w[prefix + "norm.weight"], g.eps) * silu(z)
+        return self.linear(gated.reshape(n, -1), prefix + "out_proj")

@@ -1,0 +1,221 @@
+"""The first, second, third ... allocation, mapping or commit fails, until none is left to fail.
+
+After each: a clear error where it belongs, the engine intact, the next generation right, no leak.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count, islice
+from pathlib import Path
+
+import pytest
+from engine.driving import Run, step_and_read, submit
+from engine.hash_model import build_hash_kernels, least_budget, write_hash_model
+from engine.hash_oracle import continuation
+from engine.schedules import CONTEXT, inject_fault
+from mtlqwen import CapacityError, DeviceError, _core
+
+N_TOKENS = 12
+# A few rows, one block that fills up, two blocks; the last waits for a slot.
+PROMPT_LENGTHS = (3, 120, 150, 7)
+SLOTS = 3
+
+
+class Scenario:
+    """Opens an engine, generates with several sequences, closes it."""
+
+    def __init__(self, model: str, kernels: str, expected: list[tuple[list[int], list[int]]]):
+        self.model, self.kernels, self.expected = model, kernels, expected
+        self.budget = least_budget(model, kernels, SLOTS) + (1 << 20)
+
+    def open(self, slots: int = SLOTS) -> _core.Engine:
+        return _core.Engine(
+            self.model,
+            kernels=self.kernels,
+            context=CONTEXT,
+            slots=slots,
+            memory_budget=self.budget,
+        )
+
+    def submit(self, engine: _core.Engine) -> list[Run]:
+        return [
+            submit(engine, prompt, max_tokens=N_TOKENS, seed=i)
+            for i, (prompt, _) in enumerate(self.expected)
+        ]
+
+    def check(self, runs: list[Run]) -> None:
+        for run, (_, tokens) in zip(runs, self.expected, strict=True):
+            assert (run.finish_reason, run.token_ids) == ("length", tokens)
+
+
+@pytest.fixture(scope="module")
+def scenario(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Scenario:
+    model, path = write_hash_model(tmp_path_factory.mktemp("hash"))
+    expected = []
+    for seed, length in enumerate(PROMPT_LENGTHS):
+        prompt = [(7 * i + length) % model.geometry.vocab for i in range(length)]
+        expected.append((prompt, list(islice(continuation(model, prompt, seed), N_TOKENS))))
+    return Scenario(str(path), build_hash_kernels(root), expected)
+
+
+@pytest.fixture(autouse=True)
+def no_fault_left() -> Iterator[None]:
+    yield
+    for kind in ("allocation", "mapping", "commit"):
+        inject_fault(kind, 0)
+
+
+def open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def mappings() -> int:
+    return len(Path("/proc/self/maps").read_text().splitlines())
+
+
+def run_all(engine: _core.Engine, runs: list[Run]) -> tuple[int, list[Exception]]:
+    """Step until all ended; count the steps that failed and keep what sequences failed with."""
+    errors: list[Exception] = []
+    failed_steps = 0
+    busy = True
+    while busy:
+        try:
+            busy = engine.step()
+        except DeviceError:
+            failed_steps += 1
+        engine.check_integrity()
+        for run in runs:
+            if run.finish_reason is not None:
+                continue
+            try:
+                poll = engine.poll(run.sequence)
+            except (CapacityError, DeviceError) as error:
+                run.finish_reason = "error"
+                errors.append(error)
+                continue
+            run.token_ids += poll.token_ids
+            run.finish_reason = poll.finish_reason
+    assert all(run.finish_reason for run in runs)
+    return failed_steps, errors
+
+
+def release(engine: _core.Engine, runs: list[Run]) -> None:
+    for run in runs:
+        engine.release(run.sequence)
+
+
+def test_an_engine_that_gets_no_memory_says_for_what(scenario: Scenario) -> None:
+    inject_fault("allocation", 1)
+    with pytest.raises(DeviceError, match=r"\[gpu\] kv 0: the device refused a sparse buffer of"):
+        scenario.open()
+    inject_fault("allocation", 4)
+    with pytest.raises(
+        DeviceError, match=r"\[gpu\] \w.*: the device refused a buffer of \d+ bytes"
+    ):
+        scenario.open()
+    scenario.open().close()
+
+
+@pytest.mark.parametrize("kind", ["allocation", "mapping", "commit"])
+def test_after_the_nth_fault_all_goes_on(scenario: Scenario, kind: str) -> None:
+    engine = scenario.open()
+    runs = scenario.submit(engine)
+    run_all(engine, runs)
+    scenario.check(runs)
+    idle_bytes = engine.stats()["memory_bytes"]
+    engine.close()
+    files, maps = open_files(), mappings()
+
+    refused = failed = 0
+    for n in count(1):
+        assert n < 500
+        inject_fault(kind, n)
+        try:
+            engine = scenario.open()
+        except (CapacityError, DeviceError):
+            refused += 1
+            continue
+        runs = scenario.submit(engine)
+        failed_steps, errors = run_all(engine, runs)
+        check_failure(scenario, kind, failed_steps, errors, runs)
+        failed += bool(errors)
+        again = scenario.submit(engine)
+        failed_steps, errors = run_all(engine, again)
+        if not errors:
+            scenario.check(again)
+            assert engine.stats()["memory_bytes"] == idle_bytes
+        release(engine, runs + again)
+        assert not engine.step()
+        engine.close()
+        assert open_files() == files
+        if inject_fault(kind, 0):
+            break
+    assert failed > 0
+    assert (refused > 0) == (kind == "allocation")
+    assert mappings() <= maps + 20, "what failed leaves no mapping behind"
+    print(f"{kind}: {n - 1} faults, {refused} refused an engine, {failed} failed sequences")
+
+
+def check_failure(
+    scenario: Scenario, kind: str, failed_steps: int, errors: list[Exception], runs: list[Run]
+) -> None:
+    """One fault is one failed step, or one sequence that got no memory."""
+    wanted = CapacityError if kind == "allocation" else DeviceError
+    assert all(isinstance(error, wanted) for error in errors)
+    if kind == "allocation":
+        assert failed_steps == 0
+        assert len(errors) <= 1
+    else:
+        assert failed_steps <= 1
+        assert len(errors) <= SLOTS
+    for run, (_, tokens) in zip(runs, scenario.expected, strict=True):
+        if run.finish_reason == "error":
+            assert run.token_ids == tokens[: len(run.token_ids)]
+        else:
+            assert (run.finish_reason, run.token_ids) == ("length", tokens)
+
+
+def test_banks_whose_mapping_failed_are_mapped_again(scenario: Scenario) -> None:
+    engine = scenario.open()
+    prompt, tokens = scenario.expected[0]
+    failing = submit(engine, prompt, max_tokens=N_TOKENS)
+    inject_fault("mapping", 2)  # the first is that of the keys and values
+    with pytest.raises(DeviceError, match="mapped ranges"):
+        engine.step()
+    with pytest.raises(DeviceError, match="mapped ranges"):
+        engine.poll(failing.sequence)
+    run = submit(engine, prompt, max_tokens=N_TOKENS)
+    while step_and_read(engine, [run]):
+        pass
+    assert run.token_ids == tokens
+    engine.close()
+
+
+def test_who_waits_goes_on_when_all_that_were_planned_get_no_memory(scenario: Scenario) -> None:
+    engine = scenario.open(slots=1)
+    prompt, tokens = scenario.expected[0]
+    failing = submit(engine, prompt, max_tokens=N_TOKENS)
+    waiting = submit(engine, prompt, max_tokens=N_TOKENS)
+    inject_fault("allocation", 1)
+    assert engine.step(), "False would say that nothing is left to do"
+    with pytest.raises(CapacityError, match="the device refused a heap"):
+        engine.poll(failing.sequence)
+    while step_and_read(engine, [waiting]):
+        pass
+    assert waiting.token_ids == tokens
+    engine.close()
+
+
+def test_a_failed_unmapping_leaves_nothing_bound(scenario: Scenario) -> None:
+    engine = scenario.open()
+    prompt, _ = scenario.expected[1]
+    run = submit(engine, prompt, max_tokens=5, seed=1)
+    assert engine.step()
+    assert int(engine.stats()["kv_bytes"]) > 0
+    inject_fault("mapping", 1)
+    engine.cancel(run.sequence)
+    engine.step()
+    engine.check_integrity()
+    assert engine.stats()["kv_bytes"] == 0
+    engine.close()

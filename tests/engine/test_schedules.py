@@ -1,0 +1,137 @@
+"""Thousands of random schedules give every sequence the tokens that it gets alone."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from checkpoints import Geometry, random_model, write_gguf
+from engine.driving import run_all, submit
+from engine.hash_model import (
+    build_hash_kernels,
+    hash_references,
+    least_budget,
+    write_hash_model,
+)
+from engine.schedules import CONTEXT, Lazy, Reference, Tally, run_schedules
+from mtlqwen import _core
+
+# MTLQWEN_SCHEDULE_SEED=n repeats schedule n alone.
+ONLY = os.environ.get("MTLQWEN_SCHEDULE_SEED")
+BUNDLE_BYTES = 4 * 128 * 64 * 2  # 4 planes of 128 tokens, 2 heads of 32 halves each
+
+OpenEngine = Callable[[random.Random], _core.Engine]
+
+
+def seeds(first: int, n: int) -> Sequence[int]:
+    return [int(ONLY)] if ONLY else range(first, first + n)
+
+
+def opener(model: str, kernels: str, *, deterministic: bool | None = None) -> OpenEngine:
+    """Engines with one to eight slots, memory for all of them or for hardly more than one."""
+    least = {slots: least_budget(model, kernels, slots) for slots in (1, 2, 3, 5, 8)}
+
+    def open_engine(rng: random.Random) -> _core.Engine:
+        slots = rng.choice(list(least))
+        scarce = least[slots] + rng.randint(0, slots // 2) * BUNDLE_BYTES
+        return _core.Engine(
+            model,
+            kernels=kernels,
+            context=CONTEXT,
+            slots=slots,
+            memory_budget=rng.choice([None, scarce, scarce]),
+            prefill_share=rng.choice([0.0, 0.25, 1.0]),
+            deterministic=rng.random() < 0.5 if deterministic is None else deterministic,
+        )
+
+    return open_engine
+
+
+@pytest.fixture(scope="module")
+def hash_engine(
+    root: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[list[Lazy], OpenEngine]:
+    model, path = write_hash_model(tmp_path_factory.mktemp("hash"))
+    return hash_references(model, 12), opener(str(path), build_hash_kernels(root))
+
+
+def check(tally: Tally, n: int) -> None:
+    print(tally)
+    if ONLY:
+        return
+    assert tally.preemptions > n / 10
+    assert tally.faults > n / 10
+    assert tally.interrupts > n / 2
+    assert min(tally.ends.get(end, 0) for end in ("length", "stop", "cancelled", "error")) > n / 10
+
+
+def test_schedules_give_what_each_sequence_gives_alone(
+    hash_engine: tuple[list[Lazy], OpenEngine],
+) -> None:
+    references, open_engine = hash_engine
+    check(run_schedules(seeds(0, 40), references[:5], open_engine), 40)
+
+
+@pytest.mark.slow
+def test_two_thousand_schedules_give_what_each_sequence_gives_alone(
+    hash_engine: tuple[list[Lazy], OpenEngine],
+) -> None:
+    references, open_engine = hash_engine
+    check(run_schedules(seeds(1000, 2000), references, open_engine), 2000)
+
+
+class Alone:
+    """A request on the real kernels, run once with nothing else."""
+
+    def __init__(self, engine: _core.Engine, prompt: list[int], temperature: float) -> None:
+        self.prompt, self.temperature, self.seed = prompt, temperature, len(prompt)
+        n = min(40, CONTEXT - len(prompt))
+        run = submit(engine, prompt, max_tokens=n, temperature=temperature, seed=self.seed)
+        run_all(engine, [run], logits=True)
+        self._tokens, self._logits = run.token_ids, run.logits
+
+    def tokens(self, n: int) -> list[int]:
+        return self._tokens[:n]
+
+    def logits(self, i: int) -> npt.NDArray[np.float32] | None:
+        return np.asarray(self._logits[i], np.float32)
+
+
+@pytest.fixture(scope="module")
+def real_engine(
+    kernels: str, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[list[Reference], OpenEngine]:
+    geometry = Geometry(
+        layers="gaga", heads=4, kv_heads=2, gdn_k_heads=2, gdn_v_heads=4, context=CONTEXT
+    )
+    path = tmp_path_factory.mktemp("real") / "model.gguf"
+    write_gguf(path, random_model(geometry, seed=2))
+    alone = _core.Engine(str(path), kernels=kernels, context=CONTEXT, slots=1, deterministic=True)
+    rng = random.Random(0)
+    references: list[Reference] = []
+    for length in (1, 40, 100, 115, 120, 127, 200, 250, CONTEXT - 10):
+        prompt = [rng.randrange(geometry.vocab) for _ in range(length)]
+        references.append(Alone(alone, prompt, rng.choice([0.0, 1.0])))
+    alone.close()
+    return references, opener(str(path), kernels, deterministic=True)
+
+
+def test_deterministic_bits_are_those_of_the_sequence_alone(
+    real_engine: tuple[list[Reference], OpenEngine],
+) -> None:
+    references, open_engine = real_engine
+    tally = run_schedules(seeds(0, 6), references, open_engine)
+    assert tally.preemptions > 0
+
+
+@pytest.mark.slow
+def test_a_hundred_schedules_keep_the_bits_of_the_sequence_alone(
+    real_engine: tuple[list[Reference], OpenEngine],
+) -> None:
+    references, open_engine = real_engine
+    check(run_schedules(seeds(1000, 100), references, open_engine), 100)

@@ -1,0 +1,89 @@
+// K and V keep 16 bits of hashes of their row; a row sums all positions up to its own, each by its
+// own factor.
+#include "hash.h"
+
+inline ulong plane_offset(uint position, uint kv_head, device const QueryArgs& query,
+                          constant AttentionArgs& args) {
+  return ((ulong(query.slot) * args.slot_tokens + position) * args.n_kv_heads + kv_head) *
+         args.head_dim;
+}
+
+kernel void attention_prepare(
+    device uint* q [[buffer(0)]], device ushort* k_plane [[buffer(1)]],
+    device ushort* v_plane [[buffer(2)]], device const uint* qg [[buffer(3)]],
+    device const uint* k [[buffer(4)]], device const uint* v [[buffer(5)]],
+    device const float* q_norm [[buffer(6)]], device const float* k_norm [[buffer(7)]],
+    device const float2* rope [[buffer(8)]], device const QueryArgs* queries [[buffer(9)]],
+    device const uint* row_query [[buffer(10)]], constant AttentionArgs& args [[buffer(11)]],
+    constant Pass& pass [[buffer(12)]], uint2 group [[threadgroup_position_in_grid]],
+    uint lane [[thread_index_in_simdgroup]]) {
+  const uint row = group.y;
+  const uint dim = args.head_dim;
+  device const QueryArgs& query = queries[row_query[row]];
+  const uint position = row_position(row, query);
+  if (group.x < args.n_heads) {
+    const uint head = row * args.n_heads + group.x;
+    for (uint d = lane; d < dim; d += 32) q[head * dim + d] = mix(qg[head * 2 * dim + d], position);
+    return;
+  }
+  const uint kv_head = group.x - args.n_heads;
+  const uint head = row * args.n_kv_heads + kv_head;
+  const ulong place = plane_offset(position, kv_head, query, args);
+  for (uint d = lane; d < dim; d += 32) {
+    k_plane[place + d] = ushort(mix(k[head * dim + d], position) >> 16);
+    v_plane[place + d] = ushort(mix(v[head * dim + d], position) >> 16);
+  }
+}
+
+kernel void attention_split(
+    device uint* partial [[buffer(0)]], device uint2* stats [[buffer(1)]],
+    device const uint* q [[buffer(2)]], device const ushort* k_plane [[buffer(3)]],
+    device const ushort* v_plane [[buffer(4)]], device const QueryArgs* queries [[buffer(5)]],
+    device const uint* row_query [[buffer(6)]], constant AttentionArgs& args [[buffer(7)]],
+    constant Pass& pass [[buffer(8)]], uint2 group [[threadgroup_position_in_grid]],
+    uint lane [[thread_index_in_simdgroup]]) {
+  const uint row = group.y;
+  const uint kv_head = group.x % args.n_kv_heads;
+  const uint split = group.x / args.n_kv_heads;
+  device const QueryArgs& query = queries[row_query[row]];
+  const uint length = row_position(row, query) + 1;
+  const uint split_keys = pass.blocks_per_split * 128;
+  const uint first = split * split_keys;
+  if (first >= length) return;
+  const uint end = min(length, first + split_keys);
+  const uint n_heads = args.n_heads / args.n_kv_heads;
+  for (uint d = lane; d < args.head_dim; d += 32) {
+    uint sum = 0;
+    for (uint key = first; key < end; key++) {
+      const ulong place = plane_offset(key, kv_head, query, args) + d;
+      sum += (uint(k_plane[place]) << 16 | uint(v_plane[place])) * odd(mix(key, d));
+    }
+    for (uint g = 0; g < n_heads; g++) {
+      const uint head = row * args.n_heads + kv_head * n_heads + g;
+      const ulong place = ulong(head) * pass.n_splits + split;
+      partial[place * args.head_dim + d] = sum * odd(q[head * args.head_dim + d]);
+      if (d == 0) stats[place] = uint2(end - first, 0);
+    }
+  }
+}
+
+kernel void attention_merge(
+    device uint* out [[buffer(0)]], device const uint* partial [[buffer(1)]],
+    device const uint2* stats [[buffer(2)]], device const uint* qg [[buffer(3)]],
+    device const QueryArgs* queries [[buffer(4)]], device const uint* row_query [[buffer(5)]],
+    constant AttentionArgs& args [[buffer(6)]], constant Pass& pass [[buffer(7)]],
+    uint2 group [[threadgroup_position_in_grid]], uint lane [[thread_index_in_simdgroup]]) {
+  const uint row = group.y;
+  const uint dim = args.head_dim;
+  const uint head = row * args.n_heads + group.x;
+  const uint last = row_position(row, queries[row_query[row]]);
+  const uint n_splits = last / (pass.blocks_per_split * 128) + 1;
+  for (uint d = lane; d < dim; d += 32) {
+    uint sum = 0;
+    for (uint split = 0; split < n_splits; split++) {
+      const ulong place = ulong(head) * pass.n_splits + split;
+      sum += partial[place * dim + d] + stats[place].x;
+    }
+    out[head * dim + d] = mix(sum, qg[(head * 2 + 1) * dim + d]);
+  }
+}

@@ -1,0 +1,109 @@
+// The convolution state keeps the last three raw rows; the state of a head is a linear recurrence
+// with odd factors, so that no bit of what it was is ever lost.
+#include "hash.h"
+
+inline ulong bank_start(device const QueryArgs& query, uint bank, constant GdnArgs& args) {
+  return (ulong(query.slot) * 2 + bank) * args.bank_floats;
+}
+
+// The query's row `index`; negative: what the bank remembers.
+inline uint raw_row(device const uint* qkv, device const uint* banks, device const QueryArgs& query,
+                    constant GdnArgs& args, int index, uint channels, uint channel) {
+  if (index >= 0) return qkv[(query.first_row + uint(index)) * channels + channel];
+  if (query.kv_valid == 0) return 0;
+  const ulong state = bank_start(query, query.bank, args) + args.conv_offset;
+  return banks[state + uint(index + 3) * channels + channel];
+}
+
+kernel void
+gdn_conv(device uint* act [[buffer(0)]], device const uint* qkv [[buffer(1)]],
+         device const float* weight [[buffer(2)]], device const uint* banks [[buffer(3)]],
+         device const QueryArgs* queries [[buffer(4)]], device const uint* row_query [[buffer(5)]],
+         constant GdnArgs& args [[buffer(6)]], constant Pass& pass [[buffer(7)]],
+         uint2 group [[threadgroup_position_in_grid]], uint lane [[thread_index_in_simdgroup]]) {
+  const uint channels = (2 * args.n_k_heads + args.n_v_heads) * args.head_dim;
+  device const QueryArgs& query = queries[row_query[group.y]];
+  const int index = int(group.y - query.first_row);
+  for (uint d = lane; d < args.head_dim; d += 32) {
+    const uint channel = group.x * args.head_dim + d;
+    uint seen = channel;
+    for (int tap = 3; tap >= 0; tap--)
+      seen = mix(seen, raw_row(qkv, banks, query, args, index - tap, channels, channel));
+    act[group.y * channels + channel] = seen;
+  }
+}
+
+kernel void gdn_conv_state(device uint* banks [[buffer(0)]], device const uint* qkv [[buffer(1)]],
+                           device const QueryArgs* queries [[buffer(2)]],
+                           constant GdnArgs& args [[buffer(3)]], constant Pass& pass [[buffer(4)]],
+                           uint2 group [[threadgroup_position_in_grid]],
+                           uint lane [[thread_index_in_simdgroup]]) {
+  const uint channels = (2 * args.n_k_heads + args.n_v_heads) * args.head_dim;
+  device const QueryArgs& query = queries[group.y];
+  const ulong state = bank_start(query, 1 - query.bank, args) + args.conv_offset;
+  for (uint d = lane; d < args.head_dim; d += 32) {
+    const uint channel = group.x * args.head_dim + d;
+    for (int row = 0; row < 3; row++) {
+      banks[state + uint(row) * channels + channel] =
+          raw_row(qkv, banks, query, args, int(query.count) - 3 + row, channels, channel);
+    }
+  }
+}
+
+kernel void gdn_gates(device uint2* gates [[buffer(0)]], device const uint* a [[buffer(1)]],
+                      device const uint* b [[buffer(2)]], device const float* rate [[buffer(3)]],
+                      device const float* dt_bias [[buffer(4)]],
+                      constant GdnArgs& args [[buffer(5)]], constant Pass& pass [[buffer(6)]],
+                      uint2 group [[threadgroup_position_in_grid]],
+                      uint lane [[thread_index_in_simdgroup]]) {
+  for (uint head = lane; head < args.n_v_heads; head += 32) {
+    const uint i = group.y * args.n_v_heads + head;
+    gates[i] = uint2(mix(a[i], head), mix(b[i], head));
+  }
+}
+
+// Eight value rows of one head, one a lane.
+kernel void gdn_recurrent(device uint* out [[buffer(0)]], device uint* banks [[buffer(1)]],
+                          device const uint* act [[buffer(2)]],
+                          device const uint2* gates [[buffer(3)]],
+                          device const uint* banks_in [[buffer(4)]],
+                          device const QueryArgs* queries [[buffer(5)]],
+                          constant GdnArgs& args [[buffer(6)]], constant Pass& pass [[buffer(7)]],
+                          uint2 group [[threadgroup_position_in_grid]],
+                          uint lane [[thread_index_in_simdgroup]]) {
+  if (lane >= 8) return;
+  device const QueryArgs& query = queries[group.y];
+  const uint dim = args.head_dim;
+  const uint v_head = group.x / (dim / 8);
+  const uint value = group.x % (dim / 8) * 8 + lane;
+  const uint k_head =
+      args.k_head_tiled != 0 ? v_head % args.n_k_heads : v_head / (args.n_v_heads / args.n_k_heads);
+  const uint channels = (2 * args.n_k_heads + args.n_v_heads) * dim;
+  const ulong place = args.state_offset + ulong(v_head * dim + value) * dim;
+  device const uint* from = banks_in + bank_start(query, query.bank, args) + place;
+  device uint* to = banks + bank_start(query, 1 - query.bank, args) + place;
+  for (uint k = 0; k < dim; k++) to[k] = query.kv_valid == 0 ? 0 : from[k];
+  for (uint t = 0; t < query.count; t++) {
+    const uint row = query.first_row + t;
+    device const uint* heads = act + row * channels;
+    device const uint* q = heads + k_head * dim;
+    device const uint* key = heads + (args.n_k_heads + k_head) * dim;
+    const uint v = heads[(2 * args.n_k_heads + v_head) * dim + value];
+    const uint2 gate = gates[row * args.n_v_heads + v_head];
+    uint sum = 0;
+    for (uint k = 0; k < dim; k++) {
+      to[k] = to[k] * odd(gate.x) + key[k] * odd(v) + gate.y;
+      sum += to[k] * odd(q[k]);
+    }
+    out[(row * args.n_v_heads + v_head) * dim + value] = sum;
+  }
+}
+
+kernel void gdn_norm(device uint* out [[buffer(0)]], device const uint* o [[buffer(1)]],
+                     device const uint* z [[buffer(2)]], device const float* weight [[buffer(3)]],
+                     constant GdnArgs& args [[buffer(4)]], constant Pass& pass [[buffer(5)]],
+                     uint2 group [[threadgroup_position_in_grid]],
+                     uint lane [[thread_index_in_simdgroup]]) {
+  const uint start = (group.y * args.n_v_heads + group.x) * args.head_dim;
+  for (uint d = lane; d < args.head_dim; d += 32) out[start + d] = mix(o[start + d], z[start + d]);
+}
