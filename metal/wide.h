@@ -83,6 +83,10 @@ MTLQWEN_WIDE_INLINE float fold(Wide a) {
   }
   return a[0];
 }
+// Asks for the cache line of an address that need not exist.
+inline void prefetch(device const uchar* address) { __builtin_prefetch(address); }
 #else
 using Wide = float4;
+
+inline void prefetch(device const uchar*) {}
 #endif

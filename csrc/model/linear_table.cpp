@@ -22,9 +22,9 @@ struct Names {
   std::array<std::string_view, 3> tile;   // 8, 16, 32 rows
 };
 
-// Software: a thread of a `whole` kernel sums 8, 4, 4 or 2 outputs; threadgroups of 64 outputs, so
+// Software: a thread of a `whole` kernel sums 8, 4, 4 or 2 outputs; groups have 64 outputs, so
 // that many cores find work in small layers (any size is as fast on one). No tiles: Q8_0, k = 512,
-// n = 3072 on one Zen 5 core with AVX-512 gave 25, 32, 49 and 57 GMAC/s at 1, 2, 4 and 8 rows and 57
+// n = 3072 on one Zen 5 core with AVX-512: 25, 32, 49, 57 GMAC/s at 1, 2, 4, 8 rows and 57
 // at 128, where tiles give 3.
 using SoftwareTable = std::array<LinearLaunch, 4>;
 constexpr SoftwareTable software_table(const Names& names) {
