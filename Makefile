@@ -83,8 +83,8 @@ stub: $(VENV)/.built  ## writes python/mtlqwen/_core.pyi anew
 check-metal: $(VENV)/.installed  ## what Apple's compiler would reject: the kernels, and the runtime against metal-cpp
 	$(BIN)/python csrc/hostmetal/msl/check_metal.py
 
-bench: $(VENV)/.built  ## speed of the bundled model: prefill, decode alone, eight together
-	@$(BIN)/python bench/engine.py
+bench: $(VENV)/.built  ## speed: kernels, and the bundled model alone, in company, and around its kernels
+	@for name in kernels decode prefill batch overhead; do $(BIN)/python -m bench $$name || exit 1; done
 
 asan: SANITIZE := address,undefined
 asan: $(VENV)/.installed  ## the C++ tests under AddressSanitizer and UndefinedBehaviorSanitizer

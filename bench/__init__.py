@@ -1,1 +1,1 @@
-"""Benchmarks: `python -m bench kernels`, `python -m bench engine`. Nothing here is installed."""
+"""Benchmarks: `python -m bench`. Nothing here is installed."""

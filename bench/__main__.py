@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 
-BENCHMARKS = ("kernels", "engine")
+BENCHMARKS = ("kernels", "decode", "prefill", "batch", "overhead")
 
 
 def main() -> int:

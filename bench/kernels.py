@@ -16,6 +16,8 @@ from typing import Protocol
 
 from mtlqwen import _core
 
+from bench.report import environment
+
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "kernels"))
 
 from bench_layers import SIZES as LAYER_SIZES
@@ -108,8 +110,13 @@ def main() -> None:
             flush=True,
         )
     if options.json:
-        report = {"copy_gb_per_s": copy_gb_per_s, "cases": [asdict(line) for line in results]}
-        options.json.write_text(json.dumps(report, indent=1) + "\n")
+        report = {
+            "benchmark": "kernels",
+            **environment(),
+            "copy_gb_per_s": copy_gb_per_s,
+            "rows": [asdict(line) for line in results],
+        }
+        options.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

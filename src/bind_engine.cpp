@@ -67,18 +67,27 @@ nb::dict stats(Engine& self) {
   const Stats stats = self.stats();
   nb::dict result;
   result["device"] = stats.device;
-  result["weights_bytes"] = stats.weights_bytes;
   result["memory_bytes"] = stats.memory_bytes;
   result["budget_bytes"] = stats.budget_bytes;
+  result["weights_bytes"] = stats.weights_bytes;
+  result["weights_copied_bytes"] = stats.weights_copied_bytes;
+  result["arena_bytes"] = stats.arena_bytes;
+  result["kv_heap_bytes"] = stats.kv_heap_bytes;
   result["kv_bytes"] = stats.kv_bytes;
-  result["passes"] = stats.passes;
-  result["prefill_rows"] = stats.prefill_rows;
-  result["preemptions"] = stats.preemptions;
-  result["decode_rows"] = stats.decode_rows;
-  result["step_s"] = stats.step_s;
-  result["gpu_s"] = stats.gpu_s;
+  result["bank_bytes"] = stats.bank_bytes;
   result["live"] = stats.live;
   result["waiting"] = stats.waiting;
+  result["submitted"] = stats.submitted;
+  result["preemptions"] = stats.preemptions;
+  result["passes"] = stats.passes;
+  result["passes_stopped"] = stats.passes_stopped;
+  result["passes_failed"] = stats.passes_failed;
+  result["prefill_rows"] = stats.prefill_rows;
+  result["decode_rows"] = stats.decode_rows;
+  result["tokens"] = stats.tokens;
+  result["step_s"] = stats.step_s;
+  result["gpu_s"] = stats.gpu_s;
+  result["outside_s"] = stats.outside_s;
   return result;
 }
 
@@ -162,6 +171,10 @@ void init_engine(nb::module_& module) {
            "steps.")
       .def("stats", &stats, nb::sig("def stats(self) -> dict[str, int | float | str]"),
            "Counters, bytes and seconds.")
+      .def("start_trace", &Engine::start_trace, "path"_a,
+           "Write a trace of the steps to come; one at a time.")
+      .def("stop_trace", &Engine::stop_trace, nb::call_guard<nb::gil_scoped_release>(),
+           "Complete the trace; False where it could not be written whole.")
       .def_prop_ro("context", &Engine::context, "Tokens that one sequence can hold.")
       .def_prop_ro("slots", &Engine::slots, "Sequences that run at once.")
       .def_prop_ro(

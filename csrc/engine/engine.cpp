@@ -75,6 +75,8 @@ Engine::Engine(const EngineOptions& options, const Progress& progress)
   slot_owner_.assign(slots_, 0);
   stats_.device = runtime_->device.name();
   stats_.weights_bytes = runtime_->device_weights.mapped_bytes();
+  stats_.weights_copied_bytes = runtime_->device_weights.arena_bytes();
+  stats_.arena_bytes = runtime_->forward.arena_bytes();
   stats_.budget_bytes = runtime_->budget_bytes;
 }
 
@@ -123,6 +125,7 @@ SequenceId Engine::submit(std::vector<int32_t> token_ids, RequestOptions options
                                  std::chrono::duration<double>(*sequence.options.deadline_s));
   }
   if (sequence.options.max_tokens == 0) sequence.finish = FinishReason::kLength;
+  ++stats_.submitted;
   return id;
 }
 
@@ -179,6 +182,7 @@ void Engine::release(SequenceId id) {
   if (closed_) return;
   Sequence& sequence = find_locked(id);
   if (!sequence.slot) {
+    if (!sequence.finished()) finish_locked(sequence, FinishReason::kCancelled);
     sequences_.erase(id);
     return;
   }
@@ -196,6 +200,7 @@ void Engine::close() {
   }
   const std::lock_guard wait_for_step(step_mutex_);
   const std::lock_guard lock(mutex_);
+  stop_trace_locked();
   sequences_.clear();
   runtime_.reset();
 }
@@ -203,14 +208,46 @@ void Engine::close() {
 Stats Engine::stats() {
   const std::lock_guard lock(mutex_);
   require_open_locked();
+  return stats_locked();
+}
+
+Stats Engine::stats_locked() const {
   Stats stats = stats_;
   stats.memory_bytes = runtime_->device.allocated_bytes();
+  stats.kv_heap_bytes = runtime_->kv_pool.heap_bytes();
   stats.kv_bytes = runtime_->kv_pool.bound_bytes();
+  stats.bank_bytes = runtime_->banks.heap_bytes();
   for (const auto& [id, sequence] : sequences_) {
     if (sequence.finished()) continue;
     ++(sequence.slot ? stats.live : stats.waiting);
   }
   return stats;
+}
+
+void Engine::start_trace(const std::string& path) {
+  const std::lock_guard lock(mutex_);
+  require_open_locked();
+  if (trace_) {
+    throw std::logic_error(concat("[engine] trace: one is running (to ", trace_->path(),
+                                  "); stop it before you start another"));
+  }
+  trace_ = std::make_shared<Trace>(path, stats_.device, runtime_->device.new_timer());
+}
+
+bool Engine::stop_trace() {
+  const std::lock_guard lock(mutex_);
+  return stop_trace_locked();
+}
+
+// A step that is running keeps the trace, but adds nothing once it is closed.
+bool Engine::stop_trace_locked() {
+  if (!trace_) return true;
+  for (const auto& [id, sequence] : sequences_) {
+    if (!sequence.finished()) trace_->add(sequence, "live");
+  }
+  const bool is_whole = trace_->close();
+  trace_.reset();
+  return is_whole;
 }
 
 void Engine::set_pass_rows(uint32_t rows) {

@@ -16,6 +16,7 @@
 #include "base/types.hpp"
 #include "engine/options.hpp"
 #include "engine/sequence.hpp"
+#include "engine/trace.hpp"
 
 namespace mtlqwen {
 
@@ -35,18 +36,29 @@ struct Poll {
 
 struct Stats {
   std::string device;
-  uint64_t weights_bytes = 0;  // mapped from files
-  uint64_t memory_bytes = 0;   // owned by the engine, weights included
-  uint64_t kv_bytes = 0;       // of bundles bound to sequences
+  // memory_bytes is the sum of weights, copies, arenas, KV heaps and banks.
+  uint64_t memory_bytes = 0;   // owned by the engine
   uint64_t budget_bytes = 0;   // what memory_bytes may reach
-  uint64_t passes = 0;
-  uint64_t prefill_rows = 0;
-  uint64_t decode_rows = 0;
-  uint64_t preemptions = 0;
-  double step_s = 0.0;  // wall time inside step()
-  double gpu_s = 0.0;   // of it, kernels running
-  uint32_t live = 0;
+  uint64_t weights_bytes = 0;  // mapped from files
+  uint64_t weights_copied_bytes =
+      0;                       // small vectors, and tensors that kernels cannot read in place
+  uint64_t arena_bytes = 0;    // activations, control arrays, kernel arguments, rope
+  uint64_t kv_heap_bytes = 0;  // memory for keys and values
+  uint64_t kv_bytes = 0;       // of it, bound to sequences
+  uint64_t bank_bytes = 0;     // GDN states of the slots used so far
+  uint32_t live = 0;           // sequences that have a slot
   uint32_t waiting = 0;
+  uint64_t submitted = 0;  // sequences so far
+  uint64_t preemptions = 0;
+  uint64_t passes = 0;          // committed
+  uint64_t passes_stopped = 0;  // by a cancel or close; repeated for those that go on
+  uint64_t passes_failed = 0;
+  uint64_t prefill_rows = 0;  // of committed passes
+  uint64_t decode_rows = 0;
+  uint64_t tokens = 0;     // generated
+  double step_s = 0.0;     // wall time inside step()
+  double gpu_s = 0.0;      // of it, the device working for committed passes
+  double outside_s = 0.0;  // of it, steps of committed passes without the device's work
 };
 
 using Progress = std::function<void(std::string_view stage, uint64_t done, uint64_t total)>;
@@ -76,6 +88,15 @@ class Engine {
   void close();                 // cancels all; waits for the running pass to stop
 
   [[nodiscard]] Stats stats();
+
+  // Writes what happens from the next step on to a file for trace viewers. Throws std::logic_error
+  // where a trace is running, std::runtime_error where the file cannot be opened, DeviceError where
+  // the device has no timestamps.
+  void start_trace(const std::string& path);
+  // Completes the file; close() does it, too. False where it could not be written whole. Nothing,
+  // and true, where none is running.
+  bool stop_trace();
+
   [[nodiscard]] uint32_t context() const { return context_; }
   [[nodiscard]] uint32_t slots() const { return slots_; }
   [[nodiscard]] uint32_t vocab() const { return vocab_; }
@@ -103,12 +124,16 @@ class Engine {
   [[nodiscard]] Sequence* youngest_live_locked();
   void preempt_locked(Sequence& sequence);
   [[nodiscard]] std::vector<PackedQuery> pack_locked(const Batch& batch);
-  void run_pass(const Batch& batch, std::span<const PackedQuery> packed);
+  void describe_locked(const Batch& batch, StepTrace& step);
+  void run_pass(const Batch& batch, std::span<const PackedQuery> packed, StepTrace& step);
   void commit_locked(const Batch& batch, std::span<const int32_t> sampled);
+  void count_committed_locked(const StepRecord& record);
   void append_token_locked(Sequence& sequence, int32_t token, Clock::time_point now);
   void free_slot_locked(Sequence& sequence);
   void finish_locked(Sequence& sequence, FinishReason reason, std::exception_ptr error = nullptr);
   void fail_live_locked(const std::exception_ptr& error);
+  bool stop_trace_locked();
+  [[nodiscard]] Stats stats_locked() const;
 
   int64_t process_ = 0;  // the one that it was made in
   uint32_t context_ = 0;
@@ -126,6 +151,7 @@ class Engine {
   uint32_t prefill_rows_ = kPassRows;  // see EngineOptions::prefill_share
   bool closed_ = false;
   Stats stats_;
+  std::shared_ptr<Trace> trace_;  // null: none is running
 };
 
 }  // namespace mtlqwen

@@ -11,6 +11,35 @@
 
 namespace mtlqwen {
 
+namespace {
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+// Its only row is the last of its request.
+bool is_decode(const Query& query) { return query.emits && query.count == 1; }
+
+const char* name_of(FinishReason reason) {
+  switch (reason) {
+  case FinishReason::kNone:
+    return "none";
+  case FinishReason::kStop:
+    return "stop";
+  case FinishReason::kLength:
+    return "length";
+  case FinishReason::kCancelled:
+    return "cancelled";
+  case FinishReason::kDeadline:
+    return "deadline";
+  case FinishReason::kError:
+    return "error";
+  }
+  return "";
+}
+
+}  // namespace
+
 // Marks the calling thread as the one inside step().
 class Engine::StepGuard {
  public:
@@ -26,7 +55,8 @@ class Engine::StepGuard {
 };
 
 bool Engine::step() {
-  const auto begin = Clock::now();
+  StepTrace step;
+  RoomTimes& rooms = step.record.rooms;
   {
     const std::lock_guard lock(mutex_);
     require_open_locked();
@@ -38,20 +68,25 @@ bool Engine::step() {
     const std::lock_guard lock(mutex_);
     require_open_locked();
     runtime_->device.clear_abort();
+    rooms.enter(Room::kRetire);
     retire_locked();
+    rooms.enter(Room::kAdmit);
     admit_locked();
+    rooms.enter(Room::kPlan);
     batch = plan_locked();
     const bool idle = batch.queries.empty();
+    rooms.enter(Room::kReserve);
     reserve_locked(batch);
+    rooms.enter(Room::kPack);
     packed = pack_locked(batch);
+    rooms.leave();
     if (batch.queries.empty()) {
       runtime_->kv_pool.trim();
       return !idle;  // whoever was planned has failed; others may wait for its slot
     }
+    describe_locked(batch, step);
   }
-  run_pass(batch, packed);
-  const std::lock_guard lock(mutex_);
-  stats_.step_s += std::chrono::duration<double>(Clock::now() - begin).count();
+  run_pass(batch, packed, step);
   return true;
 }
 
@@ -173,6 +208,7 @@ void Engine::preempt_locked(Sequence& sequence) {
   sequence.kv_valid = 0;
   sequence.logit_row.reset();
   ++stats_.preemptions;
+  if (trace_) trace_->add_preemption(sequence.id);
 }
 
 // The spans stay valid through the pass: a request grows only at commit, and a live sequence is
@@ -190,19 +226,50 @@ std::vector<PackedQuery> Engine::pack_locked(const Batch& batch) {
   return packed;
 }
 
+void Engine::describe_locked(const Batch& batch, StepTrace& step) {
+  StepRecord& record = step.record;
+  for (const Query& query : batch.queries) {
+    (is_decode(query) ? record.decode_rows : record.prefill_rows) += query.count;
+  }
+  runtime_->forward.set_timer(trace_ ? trace_->timer() : nullptr);
+  if (!trace_) return;
+  step.trace = trace_;
+  record.pass = stats_.passes + 1;
+  const Stats now = stats_locked();
+  record.live = now.live;
+  record.waiting = now.waiting;
+  record.kv_bytes = now.kv_bytes;
+}
+
 // On failure nothing that a caller can see has changed.
-void Engine::run_pass(const Batch& batch, std::span<const PackedQuery> packed) {
+void Engine::run_pass(const Batch& batch, std::span<const PackedQuery> packed, StepTrace& step) {
+  StepRecord& record = step.record;
+  record.rooms.enter(Room::kForward);
   try {
     const std::span<const int32_t> sampled = runtime_->forward.run(packed);
-    const std::lock_guard lock(mutex_);
-    in_pass_.clear();
-    commit_locked(batch, sampled);
+    record.rooms.enter(Room::kCommit);
+    {
+      const std::lock_guard lock(mutex_);
+      in_pass_.clear();
+      commit_locked(batch, sampled);
+      record.rooms.leave();
+      count_committed_locked(record);
+    }
+    record.outcome = "committed";
+    record.encoded = runtime_->forward.encoded();
+    if (step.trace) record.kernels = runtime_->forward.kernels();
   } catch (const Aborted&) {
     const std::lock_guard lock(mutex_);
     in_pass_.clear();  // whoever asked is retired by the next step; the others repeat the pass
+    ++stats_.passes_stopped;
+    stats_.step_s += seconds_since(record.begin);
+    record.outcome = "stopped";
+    record.encoded = runtime_->forward.encoded();
   } catch (...) {
     const std::lock_guard lock(mutex_);
     in_pass_.clear();
+    ++stats_.passes_failed;
+    stats_.step_s += seconds_since(record.begin);
     fail_live_locked(std::current_exception());
     throw;
   }
@@ -211,12 +278,9 @@ void Engine::run_pass(const Batch& batch, std::span<const PackedQuery> packed) {
 // The only publication: kv_valid, bank and request move together.
 void Engine::commit_locked(const Batch& batch, std::span<const int32_t> sampled) {
   const auto now = Clock::now();
-  ++stats_.passes;
-  stats_.gpu_s += runtime_->forward.gpu_seconds();
   uint32_t logit_row = 0;
   for (const Query& query : batch.queries) {
     Sequence& sequence = sequences_.at(query.sequence);
-    (sequence.pending() == 1 ? stats_.decode_rows : stats_.prefill_rows) += query.count;
     sequence.kv_valid += query.count;
     runtime_->banks.flip(query.slot);
     sequence.logit_row.reset();
@@ -224,6 +288,17 @@ void Engine::commit_locked(const Batch& batch, std::span<const int32_t> sampled)
     sequence.logit_row = logit_row;
     append_token_locked(sequence, sampled[logit_row++], now);
   }
+}
+
+void Engine::count_committed_locked(const StepRecord& record) {
+  const double step_s = seconds_since(record.begin);
+  const double gpu_s = runtime_->forward.gpu_seconds();
+  ++stats_.passes;
+  stats_.prefill_rows += record.prefill_rows;
+  stats_.decode_rows += record.decode_rows;
+  stats_.step_s += step_s;
+  stats_.gpu_s += gpu_s;
+  stats_.outside_s += step_s - gpu_s;
 }
 
 void Engine::append_token_locked(Sequence& sequence, int32_t token, Clock::time_point now) {
@@ -234,6 +309,7 @@ void Engine::append_token_locked(Sequence& sequence, int32_t token, Clock::time_
     return;
   }
   sequence.request.push_back(token);
+  ++stats_.tokens;
   sequence.last_token = now;
   if (sequence.n_completion() == 1) sequence.first_token = now;
   const std::vector<int32_t>& stop_ids = sequence.options.stop_ids;
@@ -247,6 +323,7 @@ void Engine::append_token_locked(Sequence& sequence, int32_t token, Clock::time_
 
 void Engine::finish_locked(Sequence& sequence, FinishReason reason, std::exception_ptr error) {
   sequence.finish = reason;
+  if (trace_) trace_->add(sequence, name_of(reason));
   sequence.error = std::move(error);
   if (sequence.slot) free_slot_locked(sequence);
 }

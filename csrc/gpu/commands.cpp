@@ -89,6 +89,7 @@ void Commands::begin() {
         "[gpu] device: lost, it stopped answering in an earlier pass; open a new engine");
   }
   abandon();
+  if (timer_) timer_->begin();
   allocator_->reset();
   commands_->beginCommandBuffer(allocator_.get());
   encoder_ = NS::RetainPtr(commands_->computeCommandEncoder());
@@ -152,6 +153,7 @@ void Commands::commit_and_wait() {
         concat("[gpu] pass: the device failed (", feedback_->error, "); nothing was committed"));
   }
   gpu_seconds_ = feedback_->gpu_seconds;
+  if (timer_) timer_->finished();
   mapping_updates_seen_ = mapping_updates_;
 }
 
@@ -166,6 +168,7 @@ void Commands::abandon() noexcept {
 void Commands::commit() {
   abandon();
   device_.commit_residency();
+  if (timer_) timer_->committed();
   ++round_;
   const MTL4::CommitFeedbackHandlerFunction handler =
       [feedback = feedback_, round = round_](MTL4::CommitFeedback* reply) {

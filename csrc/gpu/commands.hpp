@@ -4,8 +4,10 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 
 #include "gpu/device.hpp"
+#include "gpu/timer.hpp"
 
 namespace mtlqwen {
 
@@ -41,6 +43,17 @@ class Commands {
   void commit_and_wait();
   [[nodiscard]] double gpu_seconds() const { return gpu_seconds_; }  // of the last round
 
+  // Takes the marks of the rounds to come; null: nobody does, as at first.
+  void set_timer(std::shared_ptr<Timer> timer) { timer_ = std::move(timer); }
+  // The time at which all that was encoded before is done.
+  void mark() {
+    if (timer_) timer_->mark(encoder_.get());
+  }
+  // Of the last round; none where nobody took them, or it failed.
+  [[nodiscard]] std::span<const Timer::Clock::time_point> marks() const {
+    return timer_ ? timer_->times() : std::span<const Timer::Clock::time_point>();
+  }
+
  private:
   struct Feedback;
   void abandon() noexcept;
@@ -64,6 +77,7 @@ class Commands {
   uint64_t mapping_updates_ = 0;       // of the device, that this round is ordered after
   uint64_t mapping_updates_seen_ = 0;  // the same, of the last round that succeeded
   double gpu_seconds_ = 0.0;
+  std::shared_ptr<Timer> timer_;
 };
 
 }  // namespace mtlqwen

@@ -156,6 +156,8 @@ void Device::drain_mappings() noexcept {
   drained_updates_ = mapping_updates_;
 }
 
+std::shared_ptr<Timer> Device::new_timer() const { return std::make_shared<Timer>(device_.get()); }
+
 void Device::request_abort() { set_abort(device_.get(), true); }
 void Device::clear_abort() { set_abort(device_.get(), false); }
 

@@ -11,6 +11,7 @@
 #include "gpu/buffer.hpp"
 #include "gpu/heap.hpp"
 #include "gpu/pipeline.hpp"
+#include "gpu/timer.hpp"
 
 namespace mtlqwen {
 
@@ -55,6 +56,9 @@ class Device {
   // Queues mappings (heap given) or unmappings (heap null) of one buffer; rounds that begin
   // afterwards see them. Nothing that uses these tiles may be in flight.
   void update_mappings(const Buffer& buffer, const Heap* heap, std::span<const MappingRun> runs);
+
+  // Any thread. Throws DeviceError where the device has no timestamps.
+  [[nodiscard]] std::shared_ptr<Timer> new_timer() const;
 
   [[nodiscard]] Pipelines& pipelines() { return *pipelines_; }
 

@@ -9,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "hostmetal/counters.hpp"
 #include "hostmetal/device.hpp"
 #include "hostmetal/library.hpp"
 #include "hostmetal/residency.hpp"
@@ -49,7 +50,13 @@ struct BarrierCommand {
   size_t encoder_start = 0;  // commands of the recording that earlier encoders made
 };
 
-using Command = std::variant<DispatchCommand, CopyCommand, FillCommand, BarrierCommand>;
+struct TimestampCommand {
+  NS::SharedPtr<HostCounterHeap> heap;
+  uint64_t index;
+};
+
+using Command =
+    std::variant<DispatchCommand, CopyCommand, FillCommand, BarrierCommand, TimestampCommand>;
 
 // Shared by an allocator and the recordings that it holds.
 struct AllocatorState {
@@ -112,6 +119,7 @@ class HostEncoder final : public MTL4::ComputeCommandEncoder {
   void copy(CopyCommand command);
   void fill(FillCommand command);
   void barrier(BarrierCommand command);
+  void timestamp(TimestampCommand command);
   void end();
 
   NS::SharedPtr<HostPipeline> pipeline;

@@ -119,6 +119,16 @@ void HostEncoder::barrier(BarrierCommand command) {
   recording->commands.emplace_back(command);
 }
 
+void HostEncoder::timestamp(TimestampCommand command) {
+  Recording* recording = open_recording();
+  if (!recording) return;
+  if (!command.heap || command.index >= command.heap->size()) {
+    return refuse(concat("timestamp: outside of its counter heap (got index ", command.index,
+                         ", want less than ", command.heap ? command.heap->size() : 0, ")"));
+  }
+  recording->commands.emplace_back(std::move(command));
+}
+
 void HostEncoder::end() {
   is_open_ = false;
   commands_->has_encoder = false;
@@ -206,6 +216,13 @@ void ComputeCommandEncoder::fillBuffer(const MTL::Buffer* buffer, NS::Range rang
                     .offset = range.location,
                     .bytes = range.length,
                     .value = value});
+}
+
+void ComputeCommandEncoder::writeTimestamp(TimestampGranularity /*granularity*/,
+                                           const CounterHeap* counterHeap, NS::UInteger index) {
+  if (!this) return;
+  host(this)->timestamp(
+      {.heap = NS::RetainPtr(mtlqwen::hostmetal::host(counterHeap)), .index = index});
 }
 
 }  // namespace MTL4

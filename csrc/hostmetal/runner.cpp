@@ -148,6 +148,11 @@ void CommandRunner::add(const BarrierCommand& command) {
   if (command.before & MTL::StageBlit) visible_.blit = updates;
 }
 
+void CommandRunner::add(const TimestampCommand& command) {
+  flush();
+  command.heap->set(command.index, timestamp_now());
+}
+
 void CommandRunner::flush() {
   if (failure_ || group_.empty()) return;
   const RunResult result = device_.executor().run(group_, device_.abort_flag());

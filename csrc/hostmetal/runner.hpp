@@ -34,6 +34,7 @@ class CommandRunner {
   void add(const CopyCommand& command);
   void add(const FillCommand& command);
   void add(const BarrierCommand& command);
+  void add(const TimestampCommand& command);
   Work& add_work(MTL::Stages stage);
   void flush();
   void refuse(const std::string& text);

@@ -59,11 +59,14 @@ PassShape Control::pack(std::span<const PackedQuery> queries, uint32_t min_block
                         uint32_t partial_capacity) {
   Pass pass{};
   uint32_t longest = 0;
+  uint64_t n_keys = 0;
   n_logit_rows_ = 0;
   for (const PackedQuery& packed : queries) {
     pack_query(packed, pass.n_queries++);
     pass.rows += packed.query.count;
-    longest = std::max(longest, packed.query.kv_valid + packed.query.count);
+    const uint32_t keys = packed.query.kv_valid + packed.query.count;
+    longest = std::max(longest, keys);
+    n_keys += keys;
   }
   pass.n_logit_rows = n_logit_rows_;
   pass.blocks_per_split =
@@ -76,7 +79,8 @@ PassShape Control::pack(std::span<const PackedQuery> queries, uint32_t min_block
   return {.rows = pass.rows,
           .n_queries = pass.n_queries,
           .n_logit_rows = pass.n_logit_rows,
-          .n_splits = pass.n_splits};
+          .n_splits = pass.n_splits,
+          .n_keys = n_keys};
 }
 
 std::span<const int32_t> Control::sampled_ids() const {

@@ -59,6 +59,12 @@ Span DeviceWeights::copy(const void* from, uint64_t bytes) {
   return span;
 }
 
+uint64_t DeviceWeights::arena_bytes() const {
+  uint64_t bytes = 0;
+  for (const Arena& arena : copies_) bytes += arena.buffer().bytes();
+  return bytes;
+}
+
 Matrix DeviceWeights::matrix(std::string_view name, uint32_t n, uint32_t k) {
   const MatrixRef ref = weights_.matrix(name, n, k);
   const FormatInfo& format = info(ref.format);

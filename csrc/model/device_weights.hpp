@@ -27,6 +27,7 @@ class DeviceWeights {
 
   [[nodiscard]] uint64_t mapped_bytes() const { return mapped_bytes_; }
   [[nodiscard]] uint64_t copied_bytes() const { return copied_bytes_; }
+  [[nodiscard]] uint64_t arena_bytes() const;  // of what holds the copies
 
  private:
   // A window of one file, at most max_buffer_bytes long.

@@ -203,9 +203,10 @@ Forward::Forward(const Parts& parts)
 }
 
 std::span<const int32_t> Forward::run(std::span<const PackedQuery> queries) {
-  const PassShape shape = control_.pack(queries, min_blocks_per_split_, kPartialCapacity);
+  shape_ = control_.pack(queries, min_blocks_per_split_, kPartialCapacity);
   commands_.begin();
-  program_.replay(commands_, shape);
+  program_.replay(commands_, shape_);
+  encoded_ = Timer::Clock::now();
   commands_.commit_and_wait();
   return control_.sampled_ids();
 }

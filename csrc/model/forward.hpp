@@ -1,7 +1,10 @@
 // The forward pass of the target model: embedding, layers, head, sampling.
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <span>
+#include <utility>
+#include <vector>
 
 #include "cache/gdn_banks.hpp"
 #include "cache/kv_pool.hpp"
@@ -46,6 +49,15 @@ class Forward {
   [[nodiscard]] std::span<const float>
   logits(uint32_t logit_row) const;  // (vocab) of the last pass
   [[nodiscard]] double gpu_seconds() const { return commands_.gpu_seconds(); }
+
+  // Times the kernels of the passes to come; null: no more.
+  void set_timer(std::shared_ptr<Timer> timer) { commands_.set_timer(std::move(timer)); }
+  // When the last pass was encoded: from then on the device works.
+  [[nodiscard]] Timer::Clock::time_point encoded() const { return encoded_; }
+  // What the last pass did, where it was timed and succeeded.
+  [[nodiscard]] std::vector<KernelGroup> kernels() const {
+    return program_.groups(shape_, commands_.marks());
+  }
   [[nodiscard]] uint64_t arena_bytes() const;
   [[nodiscard]] const Program& program() const { return program_; }
 
@@ -58,6 +70,8 @@ class Forward {
   Arena rope_;
   Program program_;
   Commands commands_;
+  PassShape shape_;  // of the last pass
+  Timer::Clock::time_point encoded_{};
 };
 
 }  // namespace mtlqwen

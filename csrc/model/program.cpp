@@ -30,6 +30,12 @@ uint32_t count_of(Count count, const PassShape& shape) {
   return 0;
 }
 
+uint64_t bytes_of(const Traffic& traffic, uint32_t count, const PassShape& shape) {
+  return traffic.once + traffic.per_count * count + traffic.per_row * shape.rows +
+         traffic.per_query * shape.n_queries + traffic.per_split * shape.rows * shape.n_splits +
+         traffic.per_key * shape.n_keys;
+}
+
 }  // namespace
 
 bool Program::depends_on_pending(const Launch& launch) const {
@@ -51,11 +57,27 @@ void Program::add(Launch launch) {
   launches_.push_back({.launch = std::move(launch), .barrier_before = barrier});
 }
 
-void Program::replay(Commands& commands, const PassShape& shape) const {
+template <class Barrier, class Run>
+void Program::walk(const PassShape& shape, const Barrier& barrier, const Run& run) const {
+  bool has_started = false;
+  bool barrier_due = false;
   for (const auto& [launch, barrier_before] : launches_) {
+    barrier_due |= barrier_before && has_started;
     const uint32_t count = count_of(launch.count, shape);
-    if (barrier_before) commands.barrier();
     if (count == 0) continue;
+    if (std::exchange(barrier_due, false)) barrier();
+    run(launch, count);
+    has_started = true;
+  }
+}
+
+void Program::replay(Commands& commands, const PassShape& shape) const {
+  commands.mark();
+  const auto barrier = [&] {
+    commands.mark();
+    commands.barrier();
+  };
+  walk(shape, barrier, [&](const Launch& launch, uint32_t count) {
     const Variant& variant = launch.variants[launch.variant_of[count]];
     const uint32_t groups_x =
         launch.per_split ? variant.groups_x * shape.n_splits : variant.groups_x;
@@ -64,7 +86,26 @@ void Program::replay(Commands& commands, const PassShape& shape) const {
                       {.groups = {groups_x, groups_y, 1},
                        .threads = variant.threads,
                        .threadgroup_bytes = variant.threadgroup_bytes});
+  });
+  commands.mark();
+}
+
+std::vector<KernelGroup> Program::groups(const PassShape& shape,
+                                         std::span<const Timer::Clock::time_point> marks) const {
+  std::vector<KernelGroup> groups(1);
+  walk(
+      shape, [&] { groups.emplace_back(); },
+      [&](const Launch& launch, uint32_t count) {
+        const Variant& variant = launch.variants[launch.variant_of[count]];
+        groups.back().kernels.push_back(
+            {.kernel = variant.pipeline->name, .bytes = bytes_of(launch.traffic, count, shape)});
+      });
+  groups.resize(std::min(groups.size(), marks.empty() ? 0 : marks.size() - 1));
+  for (size_t i = 0; i < groups.size(); ++i) {
+    groups[i].begin = marks[i];
+    groups[i].end = marks[i + 1];
   }
+  return groups;
 }
 
 size_t Program::n_barriers() const {

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <initializer_list>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -22,6 +23,30 @@ struct PassShape {
   uint32_t n_queries = 0;
   uint32_t n_logit_rows = 0;
   uint32_t n_splits = 0;
+  uint64_t n_keys = 0;  // positions that all queries look back at, their own rows included
+};
+
+// Bytes that a launch must read and write, each once.
+struct Traffic {
+  uint64_t once = 0;       // weights
+  uint64_t per_count = 0;  // for each of what the launch counts
+  uint64_t per_row = 0;
+  uint64_t per_query = 0;
+  uint64_t per_split = 0;  // for each row and attention split
+  uint64_t per_key = 0;
+};
+
+// What one launch did in a pass.
+struct KernelWork {
+  std::string_view kernel;
+  uint64_t bytes = 0;
+};
+
+// Launches between two barriers: nothing orders them, and they are timed together.
+struct KernelGroup {
+  Timer::Clock::time_point begin{};
+  Timer::Clock::time_point end{};
+  std::vector<KernelWork> kernels;
 };
 
 // One pipeline with its share of the work for each threadgroup.
@@ -44,6 +69,7 @@ struct Launch {
   bool per_split = false;                           // groups_x counts once for each attention split
   std::vector<Variant> variants{};                  // at least one
   std::array<uint8_t, kPassRows + 1> variant_of{};  // index into variants, by count
+  Traffic traffic{};
 };
 
 // Invariant: replaying the launches in order, with the barriers recorded, never lets a launch start
@@ -54,6 +80,9 @@ class Program {
   void add(Launch launch);
   // Encodes every launch between commands.begin() and commit.
   void replay(Commands& commands, const PassShape& shape) const;
+  // What the replay of this shape did, with the times of its marks. Groups without a mark are left out.
+  [[nodiscard]] std::vector<KernelGroup>
+  groups(const PassShape& shape, std::span<const Timer::Clock::time_point> marks) const;
   [[nodiscard]] size_t n_launches() const { return launches_.size(); }
   [[nodiscard]] size_t n_barriers() const;
 
@@ -63,6 +92,9 @@ class Program {
     bool barrier_before = false;
   };
   [[nodiscard]] bool depends_on_pending(const Launch& launch) const;
+  // Calls barrier() and run(launch, count) in the order of a pass, without what it has nothing to do for.
+  template <class Barrier, class Run>
+  void walk(const PassShape& shape, const Barrier& barrier, const Run& run) const;
 
   std::vector<Recorded> launches_;
   std::vector<Span> pending_reads_;  // since the last barrier

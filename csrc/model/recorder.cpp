@@ -5,9 +5,16 @@
 
 #include "base/math.hpp"
 #include "gpu/platform.hpp"
+#include "model/config.hpp"
 #include "model/linear_table.hpp"
 
 namespace mtlqwen {
+
+namespace {
+
+uint64_t floats(uint64_t n) { return n * sizeof(float); }
+
+}  // namespace
 
 Recorder::Recorder(Device& device, Program& program, Arena& args, const Control& control,
                    bool deterministic)
@@ -27,7 +34,7 @@ void Recorder::bind(Launch& launch, const std::vector<Binding>& bindings, const 
 
 template <class Args>
 void Recorder::add(const Simple& simple, const Args& args) {
-  Launch launch{.count = simple.count, .per_split = simple.per_split};
+  Launch launch{.count = simple.count, .per_split = simple.per_split, .traffic = simple.traffic};
   launch.variants = {
       {.pipeline = &device_.pipelines().get(simple.kernel), .groups_x = simple.groups_x}};
   bind(launch, simple.bindings, args_.put(args));
@@ -37,7 +44,8 @@ void Recorder::add(const Simple& simple, const Args& args) {
 void Recorder::embed(const Activation& out_rows, const Matrix& table) {
   const std::string kernel = concat("embed_", info(table.format).kernel_name);
   add({.kernel = kernel,
-       .bindings = {out(out_rows.span), in(control_.input_ids()), in(table.span)}},
+       .bindings = {out(out_rows.span), in(control_.input_ids()), in(table.span)},
+       .traffic = {.per_count = floats(out_rows.cols) + table.span.bytes / table.n}},
       EmbedArgs{.dim = out_rows.cols, .n_tokens = table.n});
 }
 
@@ -45,13 +53,16 @@ void Recorder::rms_norm(const Activation& out_rows, const Activation& in_rows, S
                         float eps, Count count) {
   add({.kernel = "rms_norm",
        .count = count,
-       .bindings = {out(out_rows.span), in(in_rows.span), in(weight)}},
+       .bindings = {out(out_rows.span), in(in_rows.span), in(weight)},
+       .traffic = {.once = weight.bytes, .per_count = floats(2 * in_rows.cols)}},
       NormArgs{.dim = in_rows.cols, .eps = eps});
 }
 
 void Recorder::linear(const Activation& out_rows, const Activation& in_rows, const Matrix& matrix,
                       bool accumulate, Count count) {
-  Launch launch{.count = count};
+  Launch launch{.count = count,
+                .traffic = {.once = matrix.span.bytes,
+                            .per_count = floats(matrix.k + (accumulate ? 2 : 1) * matrix.n)}};
   for (uint32_t rows = 1; rows <= kPassRows; ++rows) {
     const LinearLaunch& choice =
         choose_linear(matrix.format, matrix.n, matrix.k, rows,
@@ -76,36 +87,46 @@ void Recorder::linear(const Activation& out_rows, const Activation& in_rows, con
 }
 
 void Recorder::swiglu(const Activation& out_rows, const Activation& gate, const Activation& up) {
-  add({.kernel = "swiglu", .bindings = {out(out_rows.span), in(gate.span), in(up.span)}},
+  add({.kernel = "swiglu",
+       .bindings = {out(out_rows.span), in(gate.span), in(up.span)},
+       .traffic = {.per_count = floats(3 * gate.cols)}},
       RowsArgs{.dim = gate.cols});
 }
 
 void Recorder::gather_last_rows(const Activation& out_rows, const Activation& in_rows) {
   add({.kernel = "gather_rows",
        .count = Count::kLogitRows,
-       .bindings = {out(out_rows.span), in(in_rows.span), in(control_.logit_rows())}},
+       .bindings = {out(out_rows.span), in(in_rows.span), in(control_.logit_rows())},
+       .traffic = {.per_count = floats(2 * in_rows.cols)}},
       RowsArgs{.dim = in_rows.cols});
 }
 
 void Recorder::attention(const AttentionTensors& t, const AttentionArgs& args) {
   const Span queries = control_.queries();
   const Span row_query = control_.row_query();
+  const uint32_t query_dim = args.n_heads * args.head_dim;
+  const uint32_t kv_dim = args.n_kv_heads * args.head_dim;
+  const uint64_t kv_bytes = 2 * kv_dim * sizeof(uint16_t);  // a key and a value
+  const uint64_t partial = floats(query_dim + 2 * args.n_heads);
   add({.kernel = "attention_prepare",
        .groups_x = args.n_heads + args.n_kv_heads,
        .bindings = {out(t.query.span), out(t.planes.key), out(t.planes.value),
                     in(t.query_gate.span), in(t.key.span), in(t.value.span), in(t.q_norm),
-                    in(t.k_norm), in(t.rope), in(queries), in(row_query)}},
+                    in(t.k_norm), in(t.rope), in(queries), in(row_query)},
+       .traffic = {.per_count = floats(3 * query_dim + 2 * kv_dim + args.rotary_dim) + kv_bytes}},
       args);
   add({.kernel = "attention_split",
        .groups_x = args.n_kv_heads,
        .bindings = {out(t.partial), out(t.stats), in(t.query.span), in(t.planes.key),
                     in(t.planes.value), in(queries), in(row_query)},
+       .traffic = {.per_count = floats(query_dim), .per_split = partial, .per_key = kv_bytes},
        .per_split = true},
       args);
   add({.kernel = "attention_merge",
        .groups_x = args.n_heads,
        .bindings = {out(t.attended.span), in(t.partial), in(t.stats), in(t.query_gate.span),
-                    in(queries), in(row_query)}},
+                    in(queries), in(row_query)},
+       .traffic = {.per_count = floats(2 * query_dim), .per_split = partial}},
       args);
 }
 
@@ -113,29 +134,39 @@ void Recorder::gdn(const GdnTensors& t, const GdnArgs& args) {
   const uint32_t n_heads = 2 * args.n_k_heads + args.n_v_heads;
   const Span queries = control_.queries();
   const Span row_query = control_.row_query();
+  const uint32_t channels = n_heads * args.head_dim;
+  const uint32_t value_dim = args.n_v_heads * args.head_dim;
+  const uint64_t taps = floats((kConvTaps - 1) * channels);  // rows that a convolution looks back
   add({.kernel = "gdn_conv",
        .groups_x = n_heads,
        .bindings = {out(t.convolved.span), in(t.qkv.span), in(t.conv), untracked(t.banks),
-                    in(queries), in(row_query)}},
+                    in(queries), in(row_query)},
+       .traffic = {.once = t.conv.bytes, .per_count = floats(2 * channels), .per_query = taps}},
       args);
   add({.kernel = "gdn_conv_state",
        .groups_x = n_heads,
        .count = Count::kQueries,
-       .bindings = {untracked(t.banks), in(t.qkv.span), in(queries)}},
+       .bindings = {untracked(t.banks), in(t.qkv.span), in(queries)},
+       .traffic = {.per_count = 2 * taps}},
       args);
   add({.kernel = "gdn_gates",
-       .bindings = {out(t.gates.span), in(t.a.span), in(t.b.span), in(t.decay), in(t.dt_bias)}},
+       .bindings = {out(t.gates.span), in(t.a.span), in(t.b.span), in(t.decay), in(t.dt_bias)},
+       .traffic = {.once = t.decay.bytes + t.dt_bias.bytes,
+                   .per_count = floats(4 * args.n_v_heads)}},
       args);
   constexpr uint32_t kValueRowsPerGroup = 8;
   add({.kernel = "gdn_recurrent",
        .groups_x = args.n_v_heads * args.head_dim / kValueRowsPerGroup,
        .count = Count::kQueries,
        .bindings = {out(t.delta_out.span), untracked(t.banks), in(t.convolved.span),
-                    in(t.gates.span), untracked(t.banks), in(queries)}},
+                    in(t.gates.span), untracked(t.banks), in(queries)},
+       .traffic = {.per_count = floats(2 * value_dim * args.head_dim),
+                   .per_row = floats(channels + 2 * args.n_v_heads + value_dim)}},
       args);
   add({.kernel = "gdn_norm",
        .groups_x = args.n_v_heads,
-       .bindings = {out(t.delta_gated.span), in(t.delta_out.span), in(t.z.span), in(t.norm)}},
+       .bindings = {out(t.delta_gated.span), in(t.delta_out.span), in(t.z.span), in(t.norm)},
+       .traffic = {.once = t.norm.bytes, .per_count = floats(3 * value_dim)}},
       args);
 }
 
@@ -143,11 +174,13 @@ void Recorder::sample(const Activation& logits, Span candidates, const SampleSca
   add({.kernel = "sample_scan",
        .groups_x = args.n_chunks,
        .count = Count::kLogitRows,
-       .bindings = {out(candidates), in(logits.span), in(control_.samples())}},
+       .bindings = {out(candidates), in(logits.span), in(control_.samples())},
+       .traffic = {.per_count = floats(args.vocab) + args.n_chunks * sizeof(Candidate)}},
       args);
   add({.kernel = "sample_pick",
        .count = Count::kLogitRows,
-       .bindings = {out(control_.sampled()), in(candidates)}},
+       .bindings = {out(control_.sampled()), in(candidates)},
+       .traffic = {.per_count = args.n_chunks * sizeof(Candidate) + sizeof(int32_t)}},
       args);
 }
 

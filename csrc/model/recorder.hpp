@@ -76,6 +76,7 @@ class Recorder {
     uint32_t groups_x = 1;
     Count count = Count::kRows;
     std::vector<Binding> bindings{};  // in [[buffer]] order, up to the args
+    Traffic traffic{};
     bool per_split = false;
   };
   template <class Args>

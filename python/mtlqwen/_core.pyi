@@ -77,6 +77,12 @@ class Engine:
     def stats(self) -> dict[str, int | float | str]:
         """Counters, bytes and seconds."""
 
+    def start_trace(self, path: str) -> None:
+        """Write a trace of the steps to come; one at a time."""
+
+    def stop_trace(self) -> bool:
+        """Complete the trace; False where it could not be written whole."""
+
     @property
     def context(self) -> int:
         """Tokens that one sequence can hold."""

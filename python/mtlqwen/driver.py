@@ -54,6 +54,9 @@ class Core(Protocol):
     def stats(self) -> dict[str, int | float | str]: ...  # noqa: D102
     def check_integrity(self) -> None: ...  # noqa: D102
 
+    def start_trace(self, path: str) -> None: ...  # noqa: D102
+    def stop_trace(self) -> bool: ...  # noqa: D102
+
 
 _open_drivers: weakref.WeakSet[Driver]
 _exiting = False

@@ -170,6 +170,13 @@ class FakeCore:
     def check_integrity(self) -> None:
         self._check()
 
+    def start_trace(self, path: str) -> None:
+        self._check()
+        assert path
+
+    def stop_trace(self) -> bool:
+        return True
+
     def live(self) -> int:
         """Return how many sequences are neither finished nor forgotten."""
         return len(self._live())

@@ -2,6 +2,7 @@
 #pragma once
 #include "NSArray.hpp"
 #include "NSAutoreleasePool.hpp"
+#include "NSData.hpp"
 #include "NSError.hpp"
 #include "NSObject.hpp"
 #include "NSRange.hpp"

@@ -1,5 +1,6 @@
 // Recording of commands: allocator, command buffer, compute encoder, argument table.
 #pragma once
+#include "MTL4Counters.hpp"
 #include "MTLLibrary.hpp"
 #include "MTLResource.hpp"
 #include "MTLTypes.hpp"
@@ -75,6 +76,9 @@ class ComputeCommandEncoder : public NS::Referencing<ComputeCommandEncoder, Comm
                       const MTL::Buffer* destinationBuffer, NS::UInteger destinationOffset,
                       NS::UInteger size);
   void fillBuffer(const MTL::Buffer* buffer, NS::Range range, uint8_t value);
+  // The time at which all commands before it are done.
+  void writeTimestamp(MTL4::TimestampGranularity granularity, const MTL4::CounterHeap* counterHeap,
+                      NS::UInteger index);
 
  protected:
   ComputeCommandEncoder() = default;

@@ -14,6 +14,8 @@ class CommandBuffer;
 class CommandQueue;
 class Compiler;
 class CompilerDescriptor;
+class CounterHeap;
+class CounterHeapDescriptor;
 }  // namespace MTL4
 
 namespace MTL {
@@ -53,6 +55,9 @@ class Device : public NS::Referencing<Device> {
   MTL4::CommandBuffer* newCommandBuffer();
   MTL4::CommandQueue* newMTL4CommandQueue();
   SharedEvent* newSharedEvent();
+  MTL4::CounterHeap* newCounterHeap(const MTL4::CounterHeapDescriptor* descriptor,
+                                    NS::Error** error);
+  uint64_t queryTimestampFrequency();  // ticks a second
 
  protected:
   Device() = default;

@@ -4,6 +4,7 @@
 #include "MTL4CommandEncoder.hpp"
 #include "MTL4CommandQueue.hpp"
 #include "MTL4Compiler.hpp"
+#include "MTL4Counters.hpp"
 #include "MTLDevice.hpp"
 #include "MTLEvent.hpp"
 #include "MTLLibrary.hpp"
