@@ -1,0 +1,173 @@
+"""The engine's own memory: taken when needed, never past the budget, given back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from checkpoints import Geometry, random_model, write_gguf, write_hf
+from engine.driving import Run, generate, run_all, step_and_read, submit
+from engine.hash_model import build_hash_kernels, least_budget
+from mtlqwen import CapacityError, _core
+
+CONTEXT = 384
+GEOMETRY = Geometry(layers="ga", heads=2, kv_heads=2, vocab=288, context=CONTEXT)
+BUNDLE_BYTES = 2 * 128 * 64 * 2  # K and V of one layer, 128 tokens of 2 heads of 32 halves
+
+
+def memory(engine: _core.Engine) -> int:
+    return int(engine.stats()["memory_bytes"])
+
+
+def prompt_of(length: int, start: int = 0) -> list[int]:
+    return [(start + 7 * i) % GEOMETRY.vocab for i in range(length)]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("memory") / "model.gguf"
+    return str(write_gguf(path, random_model(GEOMETRY, seed=3)))
+
+
+def test_the_pool_grows_by_heaps_and_gives_back_all_but_the_first(
+    root: Path, tmp_path: Path
+) -> None:
+    # Bundles of 8 MiB, eight of which make a heap of 64 MiB.
+    geometry = Geometry(
+        hidden=32, intermediate=32, layers="a" * 8, heads=8, kv_heads=8, head_dim=256, context=512
+    )
+    path = write_hf(tmp_path, random_model(geometry), dtype="F32")
+    engine = _core.Engine(str(path), kernels=build_hash_kernels(root), slots=20)
+    heap = 64 << 20
+    start = memory(engine)
+    for n, heaps in ((1, 1), (8, 1), (9, 2), (17, 3), (2, 1)):
+        runs = [submit(engine, [5, 6], max_tokens=1) for _ in range(n)]
+        step_and_read(engine, runs)
+        assert memory(engine) == start + heaps * heap, f"{n} sequences of one bundle each"
+        engine.check_integrity()
+        assert not engine.step()
+        assert memory(engine) == start + heap
+        engine.check_integrity()
+    engine.close()
+
+
+def test_a_preempted_sequence_resumes_with_the_same_tokens(kernels: str, model: str) -> None:
+    roomy = _core.Engine(model, kernels=kernels, slots=2, deterministic=True)
+    prompts = [prompt_of(120), prompt_of(200, start=3)]
+    expected = [generate(roomy, prompt, max_tokens=20) for prompt in prompts]
+    roomy.close()
+    least = least_budget(model, kernels, slots=2)  # three blocks
+    engine = _core.Engine(
+        model, kernels=kernels, context=CONTEXT, slots=2, memory_budget=least, deterministic=True
+    )
+    runs = [submit(engine, prompt, max_tokens=20) for prompt in prompts]
+    run_all(engine, runs)
+    assert [run.token_ids for run in runs] == expected
+    assert engine.stats()["preemptions"] == 1, "the elder needs a second block, the younger has two"
+    engine.close()
+
+
+@pytest.mark.parametrize("extra_bundles", [0, 1, 3])
+def test_the_budget_is_kept_at_every_step(kernels: str, model: str, extra_bundles: int) -> None:
+    budget = least_budget(model, kernels, slots=6) + extra_bundles * BUNDLE_BYTES
+    engine = _core.Engine(model, kernels=kernels, context=CONTEXT, slots=6, memory_budget=budget)
+    runs = [submit(engine, prompt_of(60 * i + 1), max_tokens=100) for i in range(6)]
+    most = 0
+    while step_and_read(engine, runs):
+        most = max(most, memory(engine))
+        assert memory(engine) <= 1.02 * budget
+    assert all(run.finish_reason == "length" for run in runs)
+    assert most > 0.9 * budget, "the budget is used"
+    engine.close()
+
+
+def test_a_budget_that_no_context_fits_is_refused_with_both_numbers(
+    kernels: str, model: str
+) -> None:
+    least = least_budget(model, kernels, slots=2)
+    with pytest.raises(CapacityError, match=rf"got {least - 1} bytes, want at least {least}\)"):
+        _core.Engine(model, kernels=kernels, context=CONTEXT, slots=2, memory_budget=least - 1)
+    engine = _core.Engine(model, kernels=kernels, context=CONTEXT, slots=2, memory_budget=least)
+    assert engine.context == CONTEXT
+    engine.close()
+
+
+def test_a_context_that_nobody_asked_for_is_reduced_to_the_budget(kernels: str, model: str) -> None:
+    least = least_budget(model, kernels, slots=2)
+    budget = least - BUNDLE_BYTES  # of three blocks two
+    engine = _core.Engine(model, kernels=kernels, slots=2, memory_budget=budget)
+    assert engine.context == 256
+    with pytest.raises(CapacityError, match="got 256 tokens, the context holds 256"):
+        submit(engine, prompt_of(256))
+    run = submit(engine, prompt_of(250), max_tokens=100)
+    run_all(engine, [run])
+    assert (run.finish_reason, len(run.token_ids)) == ("length", 6)
+    engine.close()
+    with pytest.raises(CapacityError, match="for the model and 128 tokens of context"):
+        _core.Engine(model, kernels=kernels, slots=2, memory_budget=least - 3 * BUNDLE_BYTES)
+
+
+def test_a_slot_has_no_banks_before_its_first_use(kernels: str, model: str) -> None:
+    engine = _core.Engine(model, kernels=kernels, slots=32)
+    generate(engine, prompt_of(3), max_tokens=1)
+    states = GEOMETRY.gdn_v_heads * GEOMETRY.gdn_head_dim**2
+    conv = 3 * (GEOMETRY.key_channels + GEOMETRY.value_channels)
+    page = 16 << 10
+    bank = -(-4 * (states + conv) // page) * page
+    for used in range(1, 4):
+        before = memory(engine)
+        runs = [submit(engine, prompt_of(3), max_tokens=1) for _ in range(used + 1)]
+        run_all(engine, runs)
+        assert memory(engine) == before + 2 * bank, f"slot {used} used for the first time"
+        run_all(engine, [submit(engine, prompt_of(3), max_tokens=1) for _ in range(used + 1)])
+        assert memory(engine) == before + 2 * bank
+    engine.close()
+
+
+def open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def maps() -> int:
+    return len(Path("/proc/self/maps").read_text().splitlines())
+
+
+def test_sequences_that_grow_by_turns_do_not_use_up_the_mappings_of_the_process(
+    kernels: str, model: str
+) -> None:
+    engine = _core.Engine(model, kernels=kernels, slots=16)
+    generate(engine, prompt_of(3), max_tokens=1)  # the kernels' threads have their stacks
+    before = maps()
+    runs = [submit(engine, prompt_of(1 + 23 * i), max_tokens=40) for i in range(16)]
+    while step_and_read(engine, runs):
+        blocks = int(engine.stats()["kv_bytes"]) // BUNDLE_BYTES
+        # A range that is mapped parts the gap around it: a block has two in each of the two planes,
+        # and the banks of a slot have two.
+        assert maps() <= before + 4 * blocks + 2 * 16
+    engine.close()
+
+
+@pytest.mark.slow
+def test_a_context_of_65536_tokens_runs_and_returns_its_memory(
+    kernels: str, tmp_path: Path
+) -> None:
+    context = 65_536
+    geometry = Geometry(
+        hidden=32, intermediate=32, layers="ga", heads=2, kv_heads=2, gdn_v_heads=1, context=context
+    )
+    path = write_gguf(tmp_path / "long.gguf", random_model(geometry, seed=4))
+    files, ranges = open_files(), maps()
+    engine = _core.Engine(str(path), kernels=kernels, slots=8)
+    generate(engine, prompt_of(3), max_tokens=1)  # the first heap, the first banks
+    start, start_maps = memory(engine), maps()
+    run: Run = submit(engine, prompt_of(context - 8), max_tokens=8)
+    step_and_read(engine, [run])
+    while step_and_read(engine, [run]):
+        assert maps() < start_maps + 64
+    assert (run.finish_reason, len(run.token_ids)) == ("length", 8)
+    assert engine.stats()["kv_bytes"] == 0
+    assert memory(engine) == start
+    assert int(engine.stats()["prefill_rows"]) >= context - 8
+    engine.close()
+    assert open_files() == files
+    assert maps() <= ranges + 20
