@@ -66,6 +66,48 @@ typedef struct {
 // The one exported symbol of a kernel library.
 const MslLibrary* msl_library(void);
 
+// A library of the shadow build (build_kernels.py --shadow) exports a second one. It runs a whole
+// dispatch and watches every access to its buffers and to threadgroup memory.
+
+#define MSL_SHADOW_VERSION 1
+#define MSL_MAX_PLACES 8
+
+enum {
+  MSL_REPORT_RACE = 0,            // between simdgroups: no threadgroup_barrier between them
+  MSL_REPORT_SIMDGROUP_RACE = 1,  // between lanes: no simdgroup_barrier between them
+  MSL_REPORT_MEM_FLAGS = 2,       // the barrier between them does not name this memory
+  MSL_REPORT_THREADGROUPS = 3,    // between two threadgroups
+  MSL_REPORT_UNINITIALISED = 4,   // read of threadgroup memory that the threadgroup did not write
+  MSL_REPORT_OUT_OF_BOUNDS = 5,   // ends the dispatch
+};
+
+typedef struct {
+  uint32_t kind;
+  int32_t buffer;  // index; -1: an array of threadgroup memory
+  int64_t offset;  // of the byte, in the buffer or array
+  uint64_t bytes;  // of the access
+  uint64_t group;  // threadgroup, as numbered in the grid
+  uint32_t thread;
+  uint32_t is_write;
+  uint64_t other_group;  // of the earlier access, where there is one
+  uint32_t other_thread;
+  uint32_t other_place;   // 0: there is none
+  uint32_t barrier_line;  // MSL_REPORT_MEM_FLAGS: the barrier
+  uint32_t n_places;
+  uint32_t places[MSL_MAX_PLACES];  // offsets in the library: the access, then the calls around it
+} MslReport;
+
+typedef struct {
+  uint32_t version;
+  // As MslLibrary.run, for all threadgroups. buffer_bytes has MSL_MAX_BUFFERS lengths. *n_reports
+  // may exceed `capacity`; one place is reported once for each kind. Where a report ends the
+  // dispatch, the result is MSL_FAILED.
+  int (*run)(const MslDispatch* dispatch, const uint64_t* buffer_bytes, MslReport* reports,
+             uint32_t capacity, uint32_t* n_reports, char* error, uint64_t error_bytes);
+} MslShadow;
+
+const MslShadow* msl_shadow(void);
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,10 +1,14 @@
 """Builds the kernel libraries: every metal/*.metal for each CPU level, one shared object per level.
 
 python csrc/hostmetal/msl/build_kernels.py --output DIR [--metal-dir DIR] [--override NAME=FILE]
-[--isa avx2]
+[--isa avx2] [--shadow]
 
 Writes DIR/kernels.<isa>.so. Only what changed is compiled again. A library exports one function,
 msl_library() of abi.h.
+
+--shadow writes DIR/kernels.<isa>.shadow.so: the same kernels, each access to memory preceded by a
+call into shadow/, which finds races, uninitialised reads and accesses out of bounds. Slow; for
+tests.
 """
 
 from __future__ import annotations
@@ -51,6 +55,16 @@ X86_ONLY = [
     "-Xclang", "-ffloat16-excess-precision=none", "-Xclang", "-fbfloat16-excess-precision=none",
 ]  # fmt: skip
 
+# Accesses of more than 16 bytes are not instrumented: no vectoriser, no host vectors. Atomics are
+# announced by the shim, because the compiler leaves some of them out. Reports count on each call of
+# a function being one, unless it must be inlined.
+SHADOW = [
+    "-O1", "-gline-tables-only", "-gdwarf-4", "-fno-vectorize", "-fno-slp-vectorize", "-DMSL_SHADOW"
+]  # fmt: skip
+INSTRUMENT = [
+    "-fsanitize=thread", "-fno-inline", "-mllvm", "-tsan-instrument-atomics=0",
+    "-mllvm", "-tsan-instrument-read-before-write=1",
+]  # fmt: skip
 
 # Threads that have run kernels leave through a destructor of the library: it must stay loaded.
 LINK = ["-shared", "-nodefaultlibs", "-Wl,--no-undefined", "-Wl,-Bsymbolic", "-Wl,-z,nodelete"]
@@ -64,35 +78,52 @@ class Unit:
     source: Path
     isa: str
     folder: Path
+    shadow: bool
+
+    @property
+    def level(self) -> str:
+        """What the names of its products say of it: the CPU level, and the shadow build."""
+        return f"{self.isa}.shadow" if self.shadow else self.isa
+
+    @property
+    def is_kernel(self) -> bool:
+        """A file of metal/, not of the runtime."""
+        return self.source.suffix == ".metal"
 
     @property
     def base(self) -> Path:
         """Path of the products, without suffix."""
-        prefix = "" if self.source.suffix == ".metal" else "runtime-"
-        return self.folder / f"{prefix}{self.source.stem}.{self.isa}"
+        prefix = "" if self.is_kernel else "runtime-"
+        return self.folder / f"{prefix}{self.source.stem}.{self.level}"
 
 
 class Builder:
     """Builds one set of sources into one folder."""
 
-    def __init__(self, toolchain: Toolchain, output: Path, includes: list[Path]) -> None:
+    def __init__(
+        self, toolchain: Toolchain, output: Path, includes: list[Path], *, shadow: bool = False
+    ) -> None:
         """Prepare the folder for intermediate files."""
         self._tools = toolchain
         self._output = output
         self._objects = output / "kernels"
         self._objects.mkdir(parents=True, exist_ok=True)
         self._includes = [f"-I{path}" for path in includes]
+        self._shadow = shadow
         self._own = _digest(
-            [*sorted(HERE.glob("*.py")), *sorted(HERE.glob("shim/*")), *_runtime_sources("*"),
-             HERE / "abi.h"], toolchain.description
+            [*sorted(HERE.glob("*.py")), *sorted(HERE.glob("shim/*")), *_sources("runtime", "*"),
+             *_sources("shadow", "*"), HERE / "abi.h"], toolchain.description
         )  # fmt: skip
 
     def build(self, sources: list[Path], isas: list[str], jobs: int) -> list[Path]:
-        """Build kernels.<isa>.so for each level; return their paths."""
+        """Build one library for each level; return their paths."""
+        runtime = _sources("runtime", "*.cpp")
+        if self._shadow:
+            runtime += _sources("shadow", "*.cpp")
         units = [
-            Unit(source, isa, self._objects)
+            Unit(source, isa, self._objects, self._shadow)
             for isa in isas
-            for source in [*sources, *_runtime_sources("*.cpp")]
+            for source in [*sources, *runtime]
         ]
         with ThreadPoolExecutor(jobs) as pool:
             results = list(pool.map(self._build_unit, units))
@@ -108,8 +139,7 @@ class Builder:
         record = _read_json(record_path)
         if record and self._key(unit, record["files"]) == record["key"]:
             return record
-        is_kernel = unit.source.suffix == ".metal"
-        made = self._compile_kernel(unit) if is_kernel else self._compile_runtime(unit)
+        made = self._compile_kernel(unit) if unit.is_kernel else self._compile_runtime(unit)
         made["key"] = self._key(unit, made["files"])
         record_path.write_text(json.dumps(made))
         return made
@@ -118,16 +148,16 @@ class Builder:
         paths = [Path(file) for file in files]
         if not all(path.exists() for path in paths):
             return ""
-        return _digest(paths, self._own + unit.isa + str(self._includes))
+        return _digest(paths, self._own + unit.level + str(self._includes))
 
     def _compile_kernel(self, unit: Unit) -> dict[str, Any]:
-        what = f"{unit.source.name} ({unit.isa})"
+        what = f"{unit.source.name} ({unit.level})"
         base = str(unit.base)
         depfile = Path(base + ".d")
         source = self._tools.compile(
             [
                 *PREPROCESS,
-                HOST_VECTORS,
+                *([] if unit.shadow else [HOST_VECTORS]),
                 *self._includes,
                 "-MD",
                 "-MF",
@@ -145,25 +175,27 @@ class Builder:
         }
 
     def _compile_runtime(self, unit: Unit) -> dict[str, Any]:
-        self._compile(unit, str(unit.source), f"{unit.source.name} ({unit.isa})")
+        self._compile(unit, str(unit.source), f"{unit.source.name} ({unit.level})")
         return {"files": [str(unit.source)], "kernels": []}
 
     def _compile(self, unit: Unit, source: str, what: str) -> None:
         flags = [*COMPILE, *ISAS[unit.isa], *(X86_ONLY if unit.isa != "neon" else [])]
+        if unit.shadow:
+            flags += SHADOW + (INSTRUMENT if unit.is_kernel else [])
         defines = [f'-DMSL_ISA="{unit.isa}"', f"-I{HERE / 'shim'}"]
         self._tools.compile([*flags, *defines, source, "-o", f"{unit.base}.o"], what=what)
 
     def _link(self, isa: str, parts: list[tuple[Unit, dict[str, Any]]]) -> Path:
         kernels = [kernel for _, record in parts for kernel in record["kernels"]]
         _reject_duplicates(kernels)
-        target = self._output / f"kernels.{isa}.so"
-        stamp = self._objects / f"link.{isa}"
+        table = Unit(self._objects / "table.cpp", isa, self._objects, self._shadow)
+        target = self._output / f"kernels.{table.level}.so"
+        stamp = self._objects / f"link.{table.level}"
         key = _digest([], json.dumps([record["key"] for _, record in parts]) + self._own)
         if target.exists() and stamp.exists() and stamp.read_text() == key:
             return target
-        table = Unit(self._objects / "table.cpp", isa, self._objects)
         table.source.write_text(_table(kernels))
-        self._compile(table, str(table.source), f"kernel table ({isa})")
+        self._compile(table, str(table.source), f"kernel table ({table.level})")
         objects = [f"{unit.base}.o" for unit, _ in parts] + [f"{table.base}.o"]
         scratch = target.with_suffix(".new")
         run(
@@ -176,8 +208,8 @@ class Builder:
         return target
 
 
-def _runtime_sources(pattern: str) -> list[Path]:
-    return sorted((HERE / "runtime").glob(pattern))
+def _sources(folder: str, pattern: str) -> list[Path]:
+    return sorted((HERE / folder).glob(pattern))
 
 
 def _digest(paths: list[Path], seed: str) -> str:
@@ -276,6 +308,7 @@ def build(
     metal_dir: Path = METAL_DIR,
     overrides: list[str] | None = None,
     isas: list[str] | None = None,
+    shadow: bool = False,
     jobs: int = 2,
 ) -> list[Path]:
     """Build the libraries and return their paths.
@@ -285,8 +318,8 @@ def build(
         MslError: a kernel file breaks a rule of ours.
     """
     sources = kernel_sources(metal_dir, overrides or [])
-    builder = Builder(find_toolchain(), output, [metal_dir])
-    return builder.build(sources, isas or default_isas(), jobs)
+    builder = Builder(find_toolchain(), output, [metal_dir], shadow=shadow)
+    return builder.build(sources, isas or default_isas()[: 1 if shadow else None], jobs)
 
 
 def main() -> int:
@@ -296,6 +329,7 @@ def main() -> int:
     parser.add_argument("--metal-dir", type=Path, default=METAL_DIR)
     parser.add_argument("--override", action="append", default=[], metavar="NAME=FILE")
     parser.add_argument("--isa", action="append", choices=sorted(ISAS))
+    parser.add_argument("--shadow", action="store_true", help="kernels.<isa>.shadow.so, for tests")
     parser.add_argument("--jobs", type=int, default=2)
     options = parser.parse_args()
     try:
@@ -304,6 +338,7 @@ def main() -> int:
             metal_dir=options.metal_dir.resolve(),
             overrides=options.override,
             isas=options.isa,
+            shadow=options.shadow,
             jobs=options.jobs,
         )
     except (ToolError, MslError) as error:

@@ -29,16 +29,16 @@ void set_shape(Worker& worker, const uint32_t (&threads)[3]) {
   worker.ring_changed = true;
 }
 
-uint64_t padded(uint32_t bytes) { return ((uint64_t)bytes + 15) & ~15ull; }
+uint64_t padded(uint32_t bytes) { return ((uint64_t)bytes + kThreadgroupGap + 15) & ~15ull; }
 
 // Dynamic threadgroup memory lies at the end of the arena: overrunning it meets the guard page.
 bool place_dynamic_memory(Worker& worker) {
   const uint32_t n = worker.dispatch->kernel->n_threadgroup_args;
   uint64_t total = 0;
   for (uint32_t i = 0; i < n; ++i) total += padded(worker.dispatch->threadgroup_bytes[i]);
-  if (total > MSL_THREADGROUP_BYTES) return false;
+  if (total > kArenaBytes) return false;
   worker.dynamic_bytes = (uint32_t)total;
-  char* at = worker.arena + MSL_THREADGROUP_BYTES - total;
+  char* at = worker.arena + kArenaBytes - total;
   for (uint32_t i = 0; i < n; ++i) {
     worker.threadgroup_args[i] = at;
     at += padded(worker.dispatch->threadgroup_bytes[i]);

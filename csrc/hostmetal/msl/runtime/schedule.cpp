@@ -180,7 +180,8 @@ void start_threadgroup(Worker& worker) {
     if (shuffle || worker.ring_changed) group.first = link_ring(group, group.active, shuffle);
   }
   worker.ring_changed = shuffle;
-  if (checks(worker, MSL_CHECK_POISON)) memset(worker.arena, 0xFF, MSL_THREADGROUP_BYTES);
+  if (checks(worker, MSL_CHECK_POISON)) memset(worker.arena, 0xFF, kArenaBytes);
+  shadow_threadgroup(worker);
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ struct Layout {
   uint64_t slots = (simdgroups + kMaxSimdgroups * sizeof(Simdgroup) + 63) & ~63ull;
   uint64_t control_end = (slots + kMaxSimdgroups * 2 * kRoundBytes + kPage - 1) & ~(kPage - 1);
   uint64_t arena = control_end + kPage;
-  uint64_t stacks = arena + MSL_THREADGROUP_BYTES + kPage;
+  uint64_t stacks = arena + kArenaBytes + kPage;
   uint64_t total = stacks + MSL_MAX_THREADS * kStackStride;
 };
 
@@ -42,7 +42,7 @@ Worker* make_worker() {
                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (base == MAP_FAILED) return nullptr;
   if (mprotect(base, layout.control_end, PROT_READ | PROT_WRITE) != 0 ||
-      mprotect(base + layout.arena, MSL_THREADGROUP_BYTES, PROT_READ | PROT_WRITE) != 0) {
+      mprotect(base + layout.arena, kArenaBytes, PROT_READ | PROT_WRITE) != 0) {
     munmap(base, layout.total);
     return nullptr;
   }
@@ -51,6 +51,7 @@ Worker* make_worker() {
   worker->simdgroups = (Simdgroup*)(base + layout.simdgroups);
   worker->arena = base + layout.arena;
   worker->stacks = base + layout.stacks;
+  worker->block_bytes = layout.total;
   for (uint32_t i = 0; i < kMaxSimdgroups; ++i) {
     Simdgroup& group = worker->simdgroups[i];
     group.worker = worker;

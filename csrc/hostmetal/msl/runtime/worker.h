@@ -1,6 +1,7 @@
 // What one OS thread needs to run threadgroups: fibers, their stacks, threadgroup memory. Made at
 // the thread's first dispatch, freed when the thread ends.
 #pragma once
+#include "../shadow/hooks.h"
 #include "fiber.h"
 
 namespace msl {
@@ -11,9 +12,10 @@ struct Worker {
   Fiber main;  // the caller of run()
   Fiber* fibers;
   Simdgroup* simdgroups;
-  char* arena;   // MSL_THREADGROUP_BYTES, a guard page behind them
+  char* arena;   // kArenaBytes, a guard page behind them
   char* stacks;  // of all possible fibers: address space, a part of it usable
   uint32_t n_stacks;
+  uint64_t block_bytes;  // of this, the fibers, the arena and the stacks together
 
   const MslDispatch* dispatch;
   Entry entry;

@@ -152,13 +152,16 @@ inline __attribute__((always_inline)) T constant_value() {
 
 // Threadgroup arrays of a kernel lie one behind the other in the arena; the rewriter chains the
 // offsets.
-constexpr uint32_t threadgroup_offset(uint32_t previous_end) { return (previous_end + 63) & ~63u; }
+constexpr uint32_t threadgroup_offset(uint32_t previous_end) {
+  return (previous_end + kThreadgroupGap + 63) & ~63u;
+}
 
 template <class T>
 inline __attribute__((always_inline)) T& threadgroup_array(uint32_t offset) {
   const Worker& worker = *current->simdgroup->worker;
   const uint32_t bytes = offset + (uint32_t)sizeof(T) + worker.dynamic_bytes;
-  if (__builtin_expect(bytes > MSL_THREADGROUP_BYTES, 0)) fail_threadgroup_bytes(bytes);
+  if (__builtin_expect(bytes > kArenaBytes, 0)) fail_threadgroup_bytes(bytes);
+  shadow_array(offset, (uint32_t)sizeof(T));
   return *(T*)(worker.arena + offset);
 }
 

@@ -3,6 +3,7 @@
 // slots of a round stay readable until the next is complete.
 #pragma once
 #include "../runtime/fiber.h"
+#include "../shadow/hooks.h"
 #include "integer.h"
 
 #define MSL_LINE uint line = __builtin_LINE()
@@ -14,11 +15,13 @@ MSL_INLINE constexpr mem_flags operator|(mem_flags a, mem_flags b) {
   return (mem_flags)((int)a | (int)b);
 }
 
-MSL_INLINE void threadgroup_barrier(mem_flags, MSL_LINE) {
+MSL_INLINE void threadgroup_barrier(mem_flags flags, MSL_LINE) {
   msl::meet<true>(msl::make_site(line, msl::kThreadgroupBarrier), nullptr);
+  msl::shadow_barrier(true, (uint)flags, line);
 }
-MSL_INLINE void simdgroup_barrier(mem_flags, MSL_LINE) {
+MSL_INLINE void simdgroup_barrier(mem_flags flags, MSL_LINE) {
   msl::meet(msl::make_site(line, msl::kSimdgroupBarrier), nullptr);
+  msl::shadow_barrier(false, (uint)flags, line);
 }
 
 namespace detail {

@@ -1,0 +1,89 @@
+// When two accesses of a dispatch are ordered. A segment is what one thread does between two
+// barriers; accesses are remembered by their segment and their place in the code.
+//
+// A threadgroup barrier orders the threads of a threadgroup, a simdgroup barrier those of a
+// simdgroup, each only for the kinds of memory that its mem_flags name. Nothing orders two
+// threadgroups. Cross-lane operations (simd_sum, shuffles) order no memory.
+#pragma once
+#include "../runtime/fiber.h"
+
+namespace msl {
+
+enum MemoryKind : uint32_t { kDeviceMemory, kThreadgroupMemory };
+constexpr uint32_t kMemoryKinds = 2;
+
+// Barriers that a thread has passed. Two threads that may pass a barrier together count alike.
+struct Passed {
+  uint32_t threadgroup[kMemoryKinds];
+  uint32_t simdgroup[kMemoryKinds];
+  uint32_t any_threadgroup;  // whatever their mem_flags
+  uint32_t any_simdgroup;
+  uint32_t last_line;  // of the last one
+};
+
+struct Segment {
+  uint64_t group;  // threadgroup, as numbered in the grid
+  uint32_t thread;
+  Passed passed;
+
+  uint32_t simdgroup() const { return thread / kLanes; }
+  bool same_simdgroup(const Segment& b) const {
+    return group == b.group && simdgroup() == b.simdgroup();
+  }
+};
+
+inline bool ordered(const Segment& a, const Segment& b, MemoryKind kind) {
+  if (a.group != b.group) return false;
+  if (a.thread == b.thread) return true;
+  if (a.passed.threadgroup[kind] != b.passed.threadgroup[kind]) return true;
+  return a.simdgroup() == b.simdgroup() && a.passed.simdgroup[kind] != b.passed.simdgroup[kind];
+}
+
+// A barrier stands between them that would do if its mem_flags named this memory.
+inline bool ordered_but_for_flags(const Segment& a, const Segment& b) {
+  if (a.group != b.group) return false;
+  if (a.passed.any_threadgroup != b.passed.any_threadgroup) return true;
+  return a.simdgroup() == b.simdgroup() && a.passed.any_simdgroup != b.passed.any_simdgroup;
+}
+
+struct Access {
+  uint32_t segment;  // index; 0: none
+  uint32_t place;    // offset of the instruction in the library
+
+  explicit operator bool() const { return segment != 0; }
+};
+
+// Accesses that do not conflict with each other: reads, or atomics. Two are enough to answer
+// whether a later access is ordered after all of them, as long as they lie in different simdgroups
+// where there are such.
+struct AccessSet {
+  Access last;
+  Access other;
+
+  void add(Access access, const Segment* segments, MemoryKind kind) {
+    if (last.segment == access.segment) return;
+    const Segment& now = segments[access.segment];
+    if (other && ordered(segments[other.segment], now, kind)) other = {};
+    if (last && !ordered(segments[last.segment], now, kind)) {
+      if (!other || segments[other.segment].same_simdgroup(now)) other = last;
+    }
+    last = access;
+  }
+
+  // One that is not ordered before `now`, if any.
+  Access conflict(const Segment& now, const Segment* segments, MemoryKind kind) const {
+    if (last && !ordered(segments[last.segment], now, kind)) return last;
+    if (other && !ordered(segments[other.segment], now, kind)) return other;
+    return {};
+  }
+};
+
+// What is known of one byte.
+struct Cell {
+  Access writer;
+  AccessSet readers;  // since the last write
+  AccessSet atomics;  // since the last write
+  bool atomics_write;
+};
+
+}  // namespace msl
