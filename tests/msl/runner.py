@@ -17,6 +17,7 @@ import struct
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,6 +25,9 @@ MSL_FOLDER = Path(__file__).resolve().parents[2] / "csrc" / "hostmetal" / "msl"
 sys.path.insert(0, str(MSL_FOLDER))
 
 import build_kernels  # noqa: E402
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 MAX_BUFFERS = 31
 MAX_THREADGROUP_SLOTS = 8
@@ -67,7 +71,9 @@ class _Kernel(ctypes.Structure):
     )
 
 
-class _Dispatch(ctypes.Structure):
+class Dispatch(ctypes.Structure):
+    """MslDispatch."""
+
     _fields_ = (
         ("kernel", ctypes.POINTER(_Kernel)),
         ("buffers", ctypes.c_void_p * MAX_BUFFERS),
@@ -83,7 +89,7 @@ class _Dispatch(ctypes.Structure):
 
 _RUN = ctypes.CFUNCTYPE(
     ctypes.c_int,
-    ctypes.POINTER(_Dispatch),
+    ctypes.POINTER(Dispatch),
     ctypes.c_uint64,
     ctypes.c_uint64,
     ctypes.c_char_p,
@@ -112,10 +118,13 @@ class Aborted(RuntimeError):
 class KernelLibrary:
     """An open kernels.<isa>.so. Any number of threads may call run()."""
 
+    shadow = False  # what build() makes
+
     def __init__(self, path: Path | str) -> None:
         """Open the library at `path`."""
         handle = ctypes.CDLL(str(path))
         handle.msl_library.restype = ctypes.POINTER(_Library)
+        self._handle = handle
         self._library = handle.msl_library().contents
         if self._library.abi_version != ABI_VERSION:
             raise KernelError(f"{path}: ABI version {self._library.abi_version}")
@@ -131,14 +140,15 @@ class KernelLibrary:
         metal_dir: Path | str | None = None,
         overrides: Sequence[str] = (),
         isa: str = "",
-    ) -> KernelLibrary:
+    ) -> Self:
         """Build what is out of date in `output`, for one CPU level, and open it."""
-        level = isa or best_isa()
+        level = isa or (build_kernels.default_isas()[0] if cls.shadow else best_isa())
         (path,) = build_kernels.build(
             Path(output),
             metal_dir=Path(metal_dir) if metal_dir else build_kernels.METAL_DIR,
             overrides=list(overrides),
             isas=[level],
+            shadow=cls.shadow,
         )
         return cls(path)
 
@@ -178,16 +188,10 @@ class KernelLibrary:
             KernelError: the dispatch failed.
             Aborted: the abort flag was set.
         """
-        kernel = self._kernels[name]
-        dispatch = _Dispatch(kernel=ctypes.pointer(kernel), check=check, seed=seed)
-        self._set_constants(dispatch, name, constants)
+        dispatch = self._dispatch(name, constants, groups, threads, threadgroup_bytes)
+        dispatch.check, dispatch.seed = check, seed
         for index, buffer in enumerate(buffers):
             dispatch.buffers[index] = _address(buffer)
-        dispatch.groups[:] = groups
-        dispatch.threads[:] = threads if isinstance(threads, tuple) else (threads, 1, 1)
-        sizes = [threadgroup_bytes] if isinstance(threadgroup_bytes, int) else threadgroup_bytes
-        for slot, size in enumerate(sizes):
-            dispatch.threadgroup_bytes[slot] = size
         if abort is not None:
             dispatch.abort = ctypes.pointer(abort)
         total = groups[0] * groups[1] * groups[2]
@@ -199,8 +203,25 @@ class KernelLibrary:
         if result != OK:
             raise KernelError(error.value.decode())
 
+    def _dispatch(
+        self,
+        name: str,
+        constants: Mapping[int, bool | int | float],
+        groups: tuple[int, int, int],
+        threads: int | tuple[int, int, int],
+        threadgroup_bytes: int | Sequence[int],
+    ) -> Dispatch:
+        dispatch = Dispatch(kernel=ctypes.pointer(self._kernels[name]))
+        self._set_constants(dispatch, name, constants)
+        dispatch.groups[:] = groups
+        dispatch.threads[:] = threads if isinstance(threads, tuple) else (threads, 1, 1)
+        sizes = [threadgroup_bytes] if isinstance(threadgroup_bytes, int) else threadgroup_bytes
+        for slot, size in enumerate(sizes):
+            dispatch.threadgroup_bytes[slot] = size
+        return dispatch
+
     def _set_constants(
-        self, dispatch: _Dispatch, name: str, constants: Mapping[int, bool | int | float]
+        self, dispatch: Dispatch, name: str, constants: Mapping[int, bool | int | float]
     ) -> None:
         known = {
             index: (constant, kind) for constant, (index, kind) in self.constants(name).items()

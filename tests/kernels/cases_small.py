@@ -1,0 +1,43 @@
+"""One small case of every layer kernel: ragged sizes, several queries, more than one block of keys.
+
+For the tests that watch how a kernel runs, not what it computes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from cases_gdn import GdnShape, conv_case, gated_norm_case, gates_case, recurrent_case
+from cases_layers import (
+    AttentionShape,
+    attention_case,
+    gather_case,
+    norm_case,
+    prepare_case,
+    swiglu_case,
+)
+from cases_sample import Draw, sample_run
+from harness import Launch
+from layer_args import Query
+
+QUERIES = [Query(count=2, kv_valid=130, slot=1), Query(count=3, bank=1)]
+ATTENTION = AttentionShape(n_heads=6, n_kv_heads=2, head_dim=64, rotary_dim=16)
+WIDE = AttentionShape(n_heads=8, n_kv_heads=1)
+GDN = GdnShape(n_k_heads=2, n_v_heads=4, head_dim=64)
+LOGITS = np.random.default_rng(0).standard_normal((2, 3000)).astype(np.float32)
+DRAWS = [Draw(temperature=1.0, seed=1), Draw()]
+
+CASES: dict[str, Callable[[], list[Launch]]] = {
+    "rms_norm": lambda: norm_case(3, 512).launches,
+    "gather_rows": lambda: gather_case(5, 512, (4, 0)).launches,
+    "swiglu": lambda: swiglu_case(2, 384).launches,
+    "attention_prepare": lambda: prepare_case(ATTENTION, QUERIES, 256).launches,
+    "attention": lambda: attention_case(ATTENTION, QUERIES, 1).launches,
+    "attention of one group": lambda: attention_case(WIDE, QUERIES, 2).launches,
+    "gdn_conv": lambda: conv_case(GDN, QUERIES).launches,
+    "gdn_gates": lambda: gates_case(2, 48).launches,
+    "gdn_recurrent": lambda: recurrent_case(GDN, QUERIES).launches,
+    "gdn_norm": lambda: gated_norm_case(GDN, 3).launches,
+    "sample": lambda: sample_run(LOGITS, DRAWS, chunk=512).launches,
+}

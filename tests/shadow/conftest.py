@@ -1,0 +1,31 @@
+"""Shadow builds, each made once: of the project's kernels and of the planted mistakes."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from msl.watcher import ShadowLibrary
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "kernels"))
+
+
+@pytest.fixture(scope="session")
+def shadow_output(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder in which the project's kernels are built."""
+    return tmp_path_factory.mktemp("shadow")
+
+
+@pytest.fixture(scope="session")
+def library(shadow_output: Path) -> ShadowLibrary:
+    """Every metal/*.metal."""
+    return ShadowLibrary.build(shadow_output)
+
+
+@pytest.fixture(scope="session")
+def planted(tmp_path_factory: pytest.TempPathFactory) -> ShadowLibrary:
+    """The kernels beside these tests."""
+    return ShadowLibrary.build(
+        tmp_path_factory.mktemp("planted"), metal_dir=Path(__file__).parent / "kernels"
+    )
