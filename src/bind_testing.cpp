@@ -78,10 +78,12 @@ class KernelRunner {
 };
 
 // The launch table's choice for a weight format as kernels spell it.
-nb::dict choose(const std::string& format, uint32_t n, uint32_t k, uint32_t rows, bool software) {
+nb::dict choose(const std::string& format, uint32_t n, uint32_t k, uint32_t rows, bool software,
+                bool deterministic) {
+  const LinearDevice device{.software = software, .deterministic = deterministic};
   for (const Format known : {Format::kF32, Format::kF16, Format::kBF16, Format::kQ8_0}) {
     if (info(known).kernel_name != format) continue;
-    const LinearLaunch& launch = choose_linear(known, n, k, rows, {.software = software});
+    const LinearLaunch& launch = choose_linear(known, n, k, rows, device);
     nb::dict result;
     result["kernel"] = std::string(launch.kernel);
     result["rows_per_group"] = launch.rows_per_group;
@@ -108,7 +110,8 @@ void init_testing(nb::module_& testing) {
            "repeat"_a = 1)
       .def_prop_ro("gpu_seconds", &KernelRunner::gpu_seconds)
       .def_prop_ro("kernel_names", &KernelRunner::kernel_names);
-  testing.def("choose_linear", &choose, "format"_a, "n"_a, "k"_a, "rows"_a, "software"_a);
+  testing.def("choose_linear", &choose, "format"_a, "n"_a, "k"_a, "rows"_a, "software"_a,
+              "deterministic"_a = false);
   testing.def("set_pass_rows", &Engine::set_pass_rows, nb::arg("engine"), nb::arg("rows"));
   testing.def("last_logits", &Engine::last_logits, nb::arg("engine"), nb::arg("sequence"));
 }

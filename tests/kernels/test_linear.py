@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from cases import (
+    ACCUMULATE,
     FAMILIES,
+    SIMDGROUPS,
     SPLIT,
     TILE,
     WHOLE,
@@ -102,30 +104,55 @@ def test_q8_0_scales_of_every_kind(runner: Runner) -> None:
         check(got, expected, chain_bound(norms, kernel.chain(64)))
 
 
+def chosen_result(
+    runner: Runner, fmt: str, x: Buffer, weights: Weights, software: bool, deterministic: bool
+) -> Buffer:
+    """What the kernel that the launch table chooses computes of x, by the table's own grid."""
+    from mtlqwen._core import _testing
+
+    rows, (n, k) = len(x), weights.values.shape
+    choice = _testing.choose_linear(fmt, n, k, rows, software, deterministic)
+    out = np.full((rows, n), np.nan, np.float32)
+    launch = Launch(
+        kernel=choice["kernel"],
+        buffers=linear_buffers(out, x, weights.stored, n, k),
+        groups=(-(-n // choice["outputs_per_group"]), -(-rows // choice["rows_per_group"])),
+        threads=choice["threads"],
+        threadgroup_bytes=choice["threadgroup_bytes"],
+        constants={SIMDGROUPS: choice["simdgroups"], ACCUMULATE: False},
+    )
+    run(runner, [launch])
+    return out
+
+
+TABLE_ROWS = (1, 2, 3, 4, 5, 8, 9, 16, 17, 32, 33, 127, 128)
+
+
 @pytest.mark.parametrize("software", [True, False], ids=["software", "gpu"])
 @pytest.mark.parametrize("fmt", FORMATS)
 def test_the_launch_table_covers_every_output(runner: Runner, fmt: str, software: bool) -> None:
-    from mtlqwen._core import _testing
-
     rng = np.random.default_rng(5)
-    k = 64
-    for rows in (1, 2, 3, 4, 5, 8, 9, 16, 17, 32, 33, 127, 128):
+    for rows in TABLE_ROWS:
         for n in (8, 48, 199):
-            choice = _testing.choose_linear(fmt, n, k, rows, software)
-            weights = random_weights(rng, fmt, n, k)
-            x = rng.standard_normal((rows, k)).astype(np.float32)
-            out = np.full((rows, n), np.nan, np.float32)
-            launch = Launch(
-                kernel=choice["kernel"],
-                buffers=linear_buffers(out, x, weights.stored, n, k),
-                groups=(-(-n // choice["outputs_per_group"]), -(-rows // choice["rows_per_group"])),
-                threads=choice["threads"],
-                threadgroup_bytes=choice["threadgroup_bytes"],
-                constants={0: choice["simdgroups"], 1: False},
-            )
-            run(runner, [launch])
+            weights = random_weights(rng, fmt, n, 64)
+            x = rng.standard_normal((rows, 64)).astype(np.float32)
+            got = chosen_result(runner, fmt, x, weights, software, deterministic=False)
             expected, norms = linear(x, weights)
-            check(out, expected, chain_bound(norms, k))
+            check(got, expected, chain_bound(norms, 64))
+
+
+@pytest.mark.parametrize("software", [True, False], ids=["software", "gpu"])
+@pytest.mark.parametrize("fmt", FORMATS)
+def test_deterministic_choices_agree_in_every_bit(runner: Runner, fmt: str, software: bool) -> None:
+    rng = np.random.default_rng(6)
+    weights = random_weights(rng, fmt, 77, 544)
+    x = rng.standard_normal((max(TABLE_ROWS), 544)).astype(np.float32)
+    widest = chosen_result(runner, fmt, x, weights, software, deterministic=True)
+    for rows in TABLE_ROWS:
+        got = chosen_result(runner, fmt, x[:rows], weights, software, deterministic=True)
+        assert np.array_equal(got, widest[:rows]), rows
+    one = chosen_result(runner, fmt, x[:1], weights, software, deterministic=False)
+    assert np.array_equal(one, widest[:1]) == software  # GPUs pay for it, CPU cores need not
 
 
 def test_an_unsupported_width_is_refused() -> None:
