@@ -44,10 +44,13 @@ const char* name_of(FinishReason reason) {
 class Engine::StepGuard {
  public:
   explicit StepGuard(Engine& engine) : lock_(engine.step_mutex_, std::try_to_lock) {
-    if (!lock_) {
-      throw std::logic_error(
-          "[engine] step: another thread is inside step(); let one thread drive the engine");
+    if (lock_) return;
+    {
+      const std::lock_guard lock(engine.mutex_);
+      engine.require_open_locked();  // it may be close() that holds the lock
     }
+    throw std::logic_error(
+        "[engine] step: another thread is inside step(); let one thread drive the engine");
   }
 
  private:

@@ -64,6 +64,7 @@ class Tracked:
     ended: str | None = None  # finish reason, or "error"
     cancelled: bool = False
     may_fail: bool = False
+    may_be_late: bool = False
 
 
 @dataclass
@@ -127,6 +128,7 @@ class Schedule:
         expected, reason = tokens, "length"
         if stop_ids:
             expected, reason = tokens[: tokens.index(stop_ids[0]) + 1], "stop"
+        deadline_s = self.rng.choice([0.001, 0.01]) if self.rng.random() < 0.05 else None
         sequence = self.engine.submit(
             reference.prompt,
             max_tokens=max_tokens if max_tokens < room else 10_000,
@@ -134,8 +136,11 @@ class Schedule:
             seed=reference.seed,
             stop_ids=stop_ids,
             priority=self.rng.randint(-2, 2),
+            deadline_s=deadline_s,
         )
-        self.known.append(Tracked(sequence, reference, expected, reason))
+        self.known.append(
+            Tracked(sequence, reference, expected, reason, may_be_late=deadline_s is not None)
+        )
 
     def plain_step(self) -> None:
         self.step()
@@ -241,6 +246,8 @@ class Schedule:
         sequence.ended = poll.finish_reason
         if poll.finish_reason == "cancelled":
             assert sequence.cancelled
+        elif poll.finish_reason == "deadline":
+            assert sequence.may_be_late
         elif poll.finish_reason is not None:
             assert (sequence.tokens, poll.finish_reason) == (sequence.expected, sequence.reason)
 
