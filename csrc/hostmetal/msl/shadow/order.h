@@ -12,6 +12,10 @@ namespace msl {
 enum MemoryKind : uint32_t { kDeviceMemory, kThreadgroupMemory };
 constexpr uint32_t kMemoryKinds = 2;
 
+enum AccessKind : uint32_t { kRead, kWrite, kAtomicRead, kAtomicWrite };
+inline bool is_atomic(AccessKind kind) { return kind >= kAtomicRead; }
+inline bool is_write(AccessKind kind) { return kind == kWrite || kind == kAtomicWrite; }
+
 // Barriers that a thread has passed. Two threads that may pass a barrier together count alike.
 struct Passed {
   uint32_t threadgroup[kMemoryKinds];
@@ -84,6 +88,32 @@ struct Cell {
   AccessSet readers;  // since the last write
   AccessSet atomics;  // since the last write
   bool atomics_write;
+
+  bool written() const { return writer || atomics_write; }
+
+  // An earlier access that conflicts with this one and is not ordered before it, if any.
+  Access conflict(AccessKind access, const Segment& now, const Segment* segments,
+                  MemoryKind memory) const {
+    if (writer && !ordered(segments[writer.segment], now, memory)) return writer;
+    Access before = {};
+    if (is_write(access)) before = readers.conflict(now, segments, memory);
+    if (!before && (access == kWrite || (access == kRead && atomics_write))) {
+      before = atomics.conflict(now, segments, memory);
+    }
+    return before;
+  }
+
+  void add(AccessKind access, Access now, const Segment* segments, MemoryKind memory) {
+    if (access == kWrite) {
+      *this = {};
+      writer = now;
+    } else if (is_atomic(access)) {
+      atomics.add(now, segments, memory);
+      atomics_write |= access == kAtomicWrite;
+    } else {
+      readers.add(now, segments, memory);
+    }
+  }
 };
 
 }  // namespace msl

@@ -155,7 +155,7 @@ void Shadow::access(const char* at, uint64_t bytes, AccessKind kind, const void*
   bool sound = true;
   for (uint64_t i = 0; i < bytes; ++i) {
     sound = sound && check_cell(*region, first + i, kind, now);
-    update_cell(region->cells[first + i], kind, now, memory);
+    region->cells[first + i].add(kind, now, segments_, memory);
   }
 }
 
@@ -164,36 +164,17 @@ bool Shadow::check_cell(const Region& region, uint64_t offset, AccessKind kind, 
   const Cell& cell = region.cells[offset];
   const Segment& segment = segments_[now.segment];
   const MemoryKind memory = region.buffer < 0 ? kThreadgroupMemory : kDeviceMemory;
-  Access before = {};
-  if (cell.writer && !ordered(segments_[cell.writer.segment], segment, memory)) {
-    before = cell.writer;
-  }
-  if (!before && is_write(kind)) before = cell.readers.conflict(segment, segments_, memory);
-  if (!before && (kind == kWrite || (kind == kRead && cell.atomics_write))) {
-    before = cell.atomics.conflict(segment, segments_, memory);
-  }
+  const Access before = cell.conflict(kind, segment, segments_, memory);
   if (before) {
     report_pair(region, offset, kind, now, before);
     return false;
   }
-  const bool written = cell.writer || cell.atomics_write;
-  if (memory == kThreadgroupMemory && !written && (kind == kRead || kind == kAtomicRead)) {
+  const bool reads = kind == kRead || kind == kAtomicRead;
+  if (memory == kThreadgroupMemory && reads && !cell.written()) {
     report_alone(MSL_REPORT_UNINITIALISED, &region, (int64_t)offset, kind, now);
     return false;
   }
   return true;
-}
-
-void Shadow::update_cell(Cell& cell, AccessKind kind, Access now, MemoryKind memory) {
-  if (kind == kWrite) {
-    cell = {};
-    cell.writer = now;
-  } else if (is_atomic(kind)) {
-    cell.atomics.add(now, segments_, memory);
-    cell.atomics_write |= kind == kAtomicWrite;
-  } else {
-    cell.readers.add(now, segments_, memory);
-  }
 }
 
 }  // namespace msl

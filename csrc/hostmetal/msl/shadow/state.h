@@ -5,11 +5,6 @@
 
 namespace msl {
 
-enum AccessKind : uint32_t { kRead, kWrite, kAtomicRead, kAtomicWrite };
-
-inline bool is_atomic(AccessKind kind) { return kind >= kAtomicRead; }
-inline bool is_write(AccessKind kind) { return kind == kWrite || kind == kAtomicWrite; }
-
 // A bound buffer, or an array of threadgroup memory.
 struct Region {
   const char* begin;
@@ -51,7 +46,6 @@ class Shadow {
   const Region* find(const char* at, bool in_arena);
   bool is_private(const char* at, uint64_t bytes) const;
   bool check_cell(const Region& region, uint64_t offset, AccessKind kind, Access now);
-  void update_cell(Cell& cell, AccessKind kind, Access now, MemoryKind memory);
   uint32_t segment_of(Thread& thread);
 
   MslReport* new_report(uint32_t kind, uint32_t place);
