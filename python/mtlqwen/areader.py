@@ -33,8 +33,11 @@ class LoopBell:
         self._rung.append(mailbox)
         if not self._called:
             self._called = True
-            with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits any more
+            try:
                 self._loop.call_soon_threadsafe(self._wake)
+            except RuntimeError:  # the loop was closed; its tasks must not be kept by their bells
+                with contextlib.suppress(ValueError):
+                    mailbox.bells.remove(self)
 
     async def get(self) -> Mailbox:
         """Return the next mailbox that rings."""

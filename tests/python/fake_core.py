@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from mtlqwen.engine import CoreOptions
 from mtlqwen.errors import CapacityError
 
 # prompt ids -> the tokens that the model "generates", the stop token included if there is one
@@ -42,6 +43,7 @@ class FakeSequence:
     read: int = 0
     finish_reason: str | None = None
     error: Exception | None = None
+    waits: bool = False  # it has no slot
 
 
 class FakeCore:
@@ -66,7 +68,7 @@ class FakeCore:
         self.submitted: list[FakeSequence] = []
         self.step_error: Exception | None = None  # raised once, by the next step with work
         self.poison: Exception | None = None  # the error of the next sequence submitted
-        self.options: object = None  # what the engine asked for
+        self.options: CoreOptions | None = None  # what the engine asked for
         self.closed = False
         self.passes = 0
         self.stepping = threading.Lock()
@@ -183,7 +185,11 @@ class FakeCore:
 
     def _live(self) -> list[FakeSequence]:
         with self.mutex:
-            return [s for s in self.sequences.values() if s.finish_reason is None and not s.error]
+            return [
+                s
+                for s in self.sequences.values()
+                if s.finish_reason is None and not s.error and not s.waits
+            ]
 
     def _find(self, sequence: int) -> FakeSequence:
         if sequence not in self.sequences:

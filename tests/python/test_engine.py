@@ -203,6 +203,13 @@ def test_wrong_call_is_told_why_and_the_engine_goes_on(
         ({"context": 0}, ValueError, "context"),
         ({"context": "1k"}, TypeError, "context"),
         ({"progress": 3}, TypeError, "progress"),
+        ({"memory_budget": 0}, ValueError, "[engine] memory_budget: out of range (got 0, want 1"),
+        ({"memory_budget": "4GiB"}, TypeError, "memory_budget: not an integer (got '4GiB')"),
+        ({"memory_budget": 1e9}, TypeError, "memory_budget"),
+        ({"prefill_share": 1.5}, ValueError, "prefill_share: out of range (got 1.5, want 0 to 1)"),
+        ({"prefill_share": float("nan")}, ValueError, "prefill_share"),
+        ({"prefill_share": "1"}, TypeError, "[engine] prefill_share: not a number (got '1')"),
+        ({"deterministic": 1}, TypeError, "deterministic: not True or False (got 1)"),
     ],
 )
 def test_wrong_engine_argument(

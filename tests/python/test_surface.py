@@ -13,7 +13,15 @@ from mtlqwen import cli
 from mtlqwen.progress import Line, make_progress
 from mtlqwen.screen import Screen
 
-HEAVY = ("numpy", "tokenizers", "jinja2", "huggingface_hub", "mtlqwen._core", "mtlqwen.engine")
+HEAVY = (
+    "asyncio",
+    "numpy",
+    "tokenizers",
+    "jinja2",
+    "huggingface_hub",
+    "mtlqwen._core",
+    "mtlqwen.engine",
+)
 
 
 class Terminal(io.StringIO):
