@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from msl.watcher import ShadowLibrary
+
+if TYPE_CHECKING:
+    from harness import Runner
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "kernels"))
 
@@ -21,6 +25,14 @@ def shadow_output(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def library(shadow_output: Path) -> ShadowLibrary:
     """Every metal/*.metal."""
     return ShadowLibrary.build(shadow_output)
+
+
+@pytest.fixture(scope="session")
+def runner(library: ShadowLibrary) -> Runner:
+    """In the place of the device that tests/kernels use."""
+    from shadow.table import ShadowRunner
+
+    return ShadowRunner(library)
 
 
 @pytest.fixture(scope="session")

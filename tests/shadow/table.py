@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
-from typing import ParamSpec
 
 import numpy as np
 from cases import (
@@ -16,15 +15,12 @@ from cases import (
     random_linear,
     small_k_cases,
 )
-from cases_gdn import GdnShape, conv_case, gated_norm_case, recurrent_case
-from cases_layers import AttentionShape, LayerCase, attention_case, prepare_case
-from cases_small import CASES, QUERIES
-from harness import Launch
+from cases_small import CASES
+from harness import Buffer, Launch
 from msl.runner import CHECK_DIVERGENCE
 from msl.watcher import Report, ShadowLibrary
 from reference import FORMATS, random_weights
 
-P = ParamSpec("P")
 Case = Callable[[], list[Launch]]
 
 MOST_PRODUCTS = 1_000_000  # of a linear case: some 0.1 s
@@ -57,31 +53,10 @@ def embed_launches(fmt: str) -> list[Launch]:
     return [case.launch(np.empty((case.rows, case.dim), np.float32), ids, stored)]
 
 
-def later(make: Callable[P, LayerCase], *args: P.args, **kwargs: P.kwargs) -> Case:
-    """A case that is made when it is run."""
-    return lambda: make(*args, **kwargs).launches
-
-
-def shapes() -> Iterator[tuple[str, Case]]:
-    """Every number of heads that share a K/V head, the head sizes of GDN, ratios of its heads."""
-    for heads in range(1, 9):
-        shape = AttentionShape(n_heads=2 * heads, n_kv_heads=2, head_dim=64, rotary_dim=32)
-        yield f"attention {shape}", later(attention_case, shape, QUERIES, 1)
-    for dim, rotary in ((32, 32), (96, 30), (256, 64)):
-        shape = AttentionShape(n_heads=2, n_kv_heads=1, head_dim=dim, rotary_dim=rotary)
-        yield f"prepare {shape}", later(prepare_case, shape, QUERIES, 256)
-    for k_heads, v_heads, dim in ((1, 1, 128), (1, 3, 128), (2, 4, 64)):
-        for tiled in (False, True):
-            gdn = GdnShape(n_k_heads=k_heads, n_v_heads=v_heads, head_dim=dim, tiled=tiled)
-            yield f"recurrent {gdn}", later(recurrent_case, gdn, QUERIES)
-            yield f"conv {gdn}", later(conv_case, gdn, QUERIES)
-            yield f"gated norm {gdn}", later(gated_norm_case, gdn, 2)
-
-
 @cache
 def all_cases() -> dict[str, Case]:
     """Launches in order, by the name of the case."""
-    cases = {**CASES, **dict(shapes())}
+    cases = dict(CASES)
     for fmt in FORMATS:
         cases[f"embed_{fmt}"] = partial(embed_launches, fmt)
     for linear in linear_cases():
@@ -108,3 +83,30 @@ def watch(library: ShadowLibrary, launch: Launch) -> list[Report]:
         launch.threadgroup_bytes,
         check=CHECK_DIVERGENCE,
     )
+
+
+class ShadowRunner:
+    """A device of the kernel tests on which every report is a failure."""
+
+    gpu_seconds = 0.0
+
+    def __init__(self, library: ShadowLibrary) -> None:
+        self._library = library
+        self.kernel_names = library.names
+
+    def run(
+        self,
+        name: str,
+        constants: dict[int, bool | int | float],
+        buffers: Sequence[Buffer],
+        groups: tuple[int, int, int],
+        threads: int,
+        threadgroup_bytes: int = 0,
+        repeat: int = 1,
+    ) -> None:
+        """Dispatch as harness.Runner does."""
+        for _ in range(repeat):
+            reports = self._library.watch(
+                name, constants, buffers, groups, threads, threadgroup_bytes, check=CHECK_DIVERGENCE
+            )
+            assert not reports, "\n".join(map(str, reports))
