@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
 import pytest
-from msl.runner import CHECK_SHUFFLE
+from build_kernels import default_isas
+from msl.runner import CHECK_SHUFFLE, MSL_FOLDER, KernelLibrary
 from msl.watcher import Kind, Report, ShadowLibrary
 
 pytestmark = pytest.mark.slow
@@ -121,3 +124,25 @@ def test_results_are_those_of_the_other_builds(planted: ShadowLibrary) -> None:
     y[:] = 0
     planted.run("reversed", {}, [x, y, count], (4, 1, 1), 64)  # without being watched
     assert np.array_equal(y.reshape(4, 64), x.reshape(4, 64)[:, ::-1])
+
+
+def test_both_builds_share_a_folder(tmp_path: Path) -> None:
+    sources = tmp_path / "metal"
+    sources.mkdir()
+    (sources / "one.metal").write_text(
+        "#include <metal_stdlib>\nusing namespace metal;\n"
+        "kernel void one(device float* y [[buffer(0)]]) { y[0] = 1.0f; }\n"
+    )
+    script = MSL_FOLDER / "build_kernels.py"
+    command = [sys.executable, str(script), "--output", str(tmp_path), "--metal-dir", str(sources)]
+    isa = default_isas()[0]
+    for options, name in ([], f"kernels.{isa}.so"), (["--shadow"], f"kernels.{isa}.shadow.so"):
+        done = subprocess.run([*command, "--isa", isa, *options], capture_output=True, check=True)
+        assert done.stdout.decode().split() == [str(tmp_path / name)]
+    fast, watched = np.zeros(1, np.float32), np.zeros(1, np.float32)
+    KernelLibrary(tmp_path / f"kernels.{isa}.so").run("one", {}, [fast], (1, 1, 1), 1)
+    shadow = ShadowLibrary(tmp_path / f"kernels.{isa}.shadow.so")
+    assert [r.kind for r in shadow.watch("one", {}, [watched], (2, 1, 1), 1)] == [Kind.THREADGROUPS]
+    assert fast == watched == 1
+    with pytest.raises(AttributeError, match="msl_shadow"):
+        ShadowLibrary(tmp_path / f"kernels.{isa}.so")
