@@ -155,6 +155,7 @@ def test_sequences_that_grow_by_turns_do_not_use_up_the_mappings_of_the_process(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_a_context_of_65536_tokens_runs_and_returns_its_memory(
     kernels: str, tmp_path: Path
 ) -> None:
@@ -163,7 +164,7 @@ def test_a_context_of_65536_tokens_runs_and_returns_its_memory(
         hidden=32, intermediate=32, layers="ga", heads=2, kv_heads=2, gdn_v_heads=1, context=context
     )
     path = write_gguf(tmp_path / "long.gguf", random_model(geometry, seed=4))
-    files, ranges = open_files(), maps()
+    files = open_files()
     engine = _core.Engine(str(path), kernels=kernels, slots=8)
     generate(engine, prompt_of(3), max_tokens=1)  # the first heap, the first banks
     start = memory(engine)
@@ -178,4 +179,4 @@ def test_a_context_of_65536_tokens_runs_and_returns_its_memory(
     assert int(engine.stats()["prefill_rows"]) >= context - 8
     engine.close()
     assert open_files() == files
-    assert maps() <= ranges + 20
+    assert maps() < first_maps
