@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -10,10 +9,9 @@ from checkpoints import Geometry, random_model, write_gguf
 from engine.driving import Run, run_all, submit
 from mtlqwen import _core
 
-CONTEXT = (
-    4096  # 32 blocks: with 128 rows a split has four of them, with fewer rows it could have one
-)
-GEOMETRY = Geometry(layers="ga", heads=4, kv_heads=2, vocab=288, context=CONTEXT)
+CONTEXT = 4096  # 32 blocks, four in a split where a pass has 128 rows
+# The second attention layer sees what the first has made of every row.
+GEOMETRY = Geometry(layers="aga", heads=4, kv_heads=2, vocab=288, context=CONTEXT)
 N_TOKENS = 4
 
 
