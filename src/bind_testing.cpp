@@ -11,6 +11,7 @@
 #include "bind.hpp"
 #include "engine/engine.hpp"
 #include "gpu/commands.hpp"
+#include "gpu/foundation.hpp"
 #include "model/linear_table.hpp"
 
 namespace nb = nanobind;
@@ -55,6 +56,7 @@ class KernelRunner {
       addresses.push_back(buffers.back().span().address);
     }
     const auto [x, y, z] = groups;
+    const AutoreleaseScope scope;
     commands_.begin();
     for (uint32_t i = 0; i < repeat; ++i) {
       commands_.dispatch(

@@ -110,7 +110,6 @@ void Commands::begin() {
 
 void Commands::dispatch(const Pipeline& pipeline, std::span<const uint64_t> buffers,
                         const Grid& grid) {
-  const AutoreleaseScope scope;
   if (grid.threads > pipeline.max_threads || buffers.size() > kMaxBindings) {
     throw DeviceError(concat("[gpu] kernel ", pipeline.name, ": launch too large (got ",
                              grid.threads, " threads and ", buffers.size(),
@@ -137,7 +136,6 @@ void Commands::copy(const Buffer& from, uint64_t from_offset, const Buffer& to, 
 }
 
 void Commands::barrier() {
-  const AutoreleaseScope scope;
   encoder_->barrierAfterEncoderStages(kWork, kWork, MTL4::VisibilityOptionDevice);
 }
 

@@ -33,6 +33,8 @@ class Commands {
   Commands& operator=(const Commands&) = delete;
 
   void begin();
+  // Encoding: between begin() and the commit, inside of one AutoreleaseScope of the caller, since a
+  // scope for each of hundreds of calls takes as long as the calls.
   // buffers[i] is the GPU address bound to [[buffer(i)]].
   void dispatch(const Pipeline& pipeline, std::span<const uint64_t> buffers, const Grid& grid);
   void copy(const Buffer& from, uint64_t from_offset, const Buffer& to, uint64_t to_offset,

@@ -21,6 +21,7 @@ void HostCommandBuffer::begin(const MTL4::CommandAllocator* allocator) {
   const bool is_open = recording_ && !has_ended_;
   recording_ = std::make_unique<Recording>();
   has_ended_ = false;
+  recording_->commands.reserve(n_commands_);
   if (is_open) recording_->refuse("[hostmetal] command buffer: begun twice without an end");
   if (!allocator) {
     return recording_->refuse("[hostmetal] command buffer: begun without an allocator");
@@ -50,6 +51,7 @@ std::unique_ptr<Recording> HostCommandBuffer::take() {
   if (recording_ && !has_ended_) {
     recording_->refuse("[hostmetal] command buffer: committed before endCommandBuffer");
   }
+  if (recording_) n_commands_ = recording_->commands.size();
   return std::move(recording_);
 }
 

@@ -108,6 +108,7 @@ class HostCommandBuffer final : public MTL4::CommandBuffer {
  private:
   std::unique_ptr<Recording> recording_;
   bool has_ended_ = false;
+  size_t n_commands_ = 0;  // of the last recording: the next one is likely as long
 };
 
 class HostEncoder final : public MTL4::ComputeCommandEncoder {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/math.hpp"
+#include "gpu/foundation.hpp"
 
 namespace mtlqwen {
 
@@ -72,6 +73,7 @@ void Program::walk(const PassShape& shape, const Barrier& barrier, const Run& ru
 }
 
 void Program::replay(Commands& commands, const PassShape& shape) const {
+  const AutoreleaseScope scope;
   commands.mark();
   const auto barrier = [&] {
     commands.mark();
