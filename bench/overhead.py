@@ -1,14 +1,18 @@
 """Time that a step spends outside of the device's work: in the core, and through `mtlqwen.Engine`.
 
-The core's figure is what its own clock says about steps of decoding sequences. The other one is the
-wall time of a generation without the device's work, so the thread that drives the passes and the
-readers of the tokens are in it; a short generation is subtracted from a long one, which leaves what
-grows with the passes.
+The core's figure is what its own clock says about steps of decoding sequences. The other one is
+read off a trace: from the begin of one step to the begin of the next, without the time from the
+first kernel to the last and without the writing of the trace, so that the thread that drives the
+passes, and what it waits for, are in it.
 """
 
 from __future__ import annotations
 
-import time
+import json
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from mtlqwen import Engine
 
@@ -40,35 +44,38 @@ def core(model: str, n: int, passes: int, rounds: int) -> tuple[Spread, float]:
     return Spread.of(outside), Spread.of(whole).median
 
 
-def generation(engine: Engine, n: int, tokens: int) -> tuple[float, float, float]:
-    """Wall seconds, device seconds and passes of one generation of n sequences."""
-    before = engine.stats()
-    begin = time.perf_counter()
-    engine.generate(
-        [prompt(N_PROMPT, seed) for seed in range(n)],
-        max_tokens=tokens,
-        temperature=0.0,
-        ignore_eos=True,
-    )
-    wall_s = time.perf_counter() - begin
-    after = engine.stats()
-    gpu_s, passes = (float(after[key]) - float(before[key]) for key in ("gpu_s", "passes"))
-    return wall_s, gpu_s, passes
-
-
 def python(model: str, n: int, passes: int, rounds: int) -> tuple[Spread, float]:
     """The same through the Python engine."""
-    few = 4
-    outside, whole = [], []
-    with Engine(model or "tiny", slots=SLOTS, context=1024, progress=False) as engine:
-        generation(engine, n, few)
+    outside: list[float] = []
+    whole: list[float] = []
+    prompts = [prompt(N_PROMPT, seed) for seed in range(n)]
+    with (
+        TemporaryDirectory() as folder,
+        Engine(model or "tiny", slots=SLOTS, context=1024, progress=False) as engine,
+    ):
         for _ in range(rounds):
-            short = generation(engine, n, few)
-            long = generation(engine, n, few + passes)
-            wall_s, gpu_s, n_passes = (b - a for a, b in zip(short, long, strict=True))
-            outside.append((wall_s - gpu_s) / n_passes * 1e6)
-            whole.append(wall_s / n_passes * 1e3)
+            with engine.trace(Path(folder) / "trace.json") as trace:
+                engine.generate(prompts, max_tokens=passes + 2, temperature=0.0, ignore_eos=True)
+            periods = list(decode_periods(trace.path))
+            outside += [us for us, _ in periods]
+            whole += [ms for _, ms in periods]
     return Spread.of(outside), Spread.of(whole).median
+
+
+def decode_periods(path: Path) -> Iterator[tuple[float, float]]:
+    """Microseconds outside and milliseconds from each decode step of a trace to the next step."""
+    events = json.loads(path.read_text(encoding="utf-8"))
+    slices = sorted((e for e in events if e["ph"] == "X"), key=lambda e: float(e["ts"]))
+    steps = [e for e in slices if e["name"] == "step"]
+    for step, following in pairwise(steps[1:]):  # the first step is prefill
+        begin, end = float(step["ts"]), float(following["ts"])
+        within = [e for e in slices if begin <= e["ts"] < end]
+        kernels = [e for e in within if "bytes" in e.get("args", {})]
+        if not kernels:
+            continue
+        busy = kernels[-1]["ts"] + kernels[-1]["dur"] - kernels[0]["ts"]
+        writing = sum(e["dur"] for e in within if e["name"] == "write trace")
+        yield end - begin - busy - writing, (end - begin) / 1e3
 
 
 def main() -> None:
