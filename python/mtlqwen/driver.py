@@ -117,7 +117,8 @@ class Driver:
         self.check()
         submit = functools.partial(self._core.submit, token_ids, **options)
         with self._lock:
-            self.check()
+            if self._closed:
+                raise self._closed_error()
             mailbox.owner = weakref.ref(owner, self._bell.put)
             self._mailboxes[mailbox] = None
             self._start_thread()

@@ -160,7 +160,8 @@ def test_the_readme_runs(root: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["__init__", "sampling", "template", "chat", "tokenizer", "reader", "engine"]
+    "module",
+    ["__init__", "sampling", "template", "chat", "tokenizer", "reader", "areader", "engine"],
 )
 def test_docstring_examples_run(module: str) -> None:
     name = "mtlqwen" if module == "__init__" else f"mtlqwen.{module}"
