@@ -35,6 +35,8 @@ inline float4 load_chars<float4>(device const uchar* from) {
   return float4(as_type<char4>(ushort2(pairs[0], pairs[1])));
 }
 
+inline void store_floats(device float* to, float4 a) { *(device float4*)to = a; }
+
 inline float4 multiply_add(float4 a, float4 b, float4 c) { return fma(a, b, c); }
 
 // The sum of the elements: halves are added until one is left.
@@ -72,6 +74,8 @@ template <>
 MTLQWEN_WIDE_INLINE Wide load_chars<Wide>(device const uchar* from) {
   return __builtin_convertvector(*(device const WideChars*)from, Wide);
 }
+
+MTLQWEN_WIDE_INLINE void store_floats(device float* to, Wide a) { *(device WideFloats*)to = a; }
 
 MTLQWEN_WIDE_INLINE Wide multiply_add(Wide a, Wide b, Wide c) {
   return __builtin_elementwise_fma(a, b, c);

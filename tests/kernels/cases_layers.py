@@ -214,9 +214,16 @@ def prepare_case(shape: AttentionShape, queries: Sequence[Query], slot_tokens: i
 
 
 def attention_case(
-    shape: AttentionShape, queries: Sequence[Query], blocks_per_split: int, seed: int = 0
+    shape: AttentionShape,
+    queries: Sequence[Query],
+    blocks_per_split: int,
+    seed: int = 0,
+    tile: int = 0,
 ) -> LayerCase:
-    """attention_split and attention_merge; what a query must not read is NaN."""
+    """attention_split and attention_merge; what a query must not read is NaN.
+
+    tile: (row, head) pairs of a threadgroup, 8 or 16; 0: one row.
+    """
     rng = np.random.default_rng(seed)
     rows = sum(query.count for query in queries)
     heads, n_kv, dim = shape.n_heads, shape.n_kv_heads, shape.head_dim
@@ -240,10 +247,11 @@ def attention_case(
     partial, stats = nans(rows, heads, n_splits, dim), nans(rows, heads, n_splits, 2)
     out = nans(rows, heads * dim)
     args = shape.args(slot_tokens)
+    tile_rows = max(tile // (heads // n_kv), 1)
     split = Launch(
-        kernel="attention_split",
+        kernel=f"attention_split_tile_{tile}" if tile else "attention_split",
         buffers=[partial, stats, q, k_plane, v_plane, packed, row_query, args, pass_],
-        groups=(n_kv * n_splits, rows),
+        groups=(n_kv * n_splits, -(-rows // tile_rows)),
     )
     merge = Launch(
         kernel="attention_merge",
@@ -263,10 +271,10 @@ def attention_case(
             expected[row], bounds[row] = y.reshape(-1), bound.reshape(-1)
             row, keys = row + 1, keys + length
     return LayerCase(
-        name=f"attention-{shape}-{rows}rows-{longest}keys-{blocks_per_split}blocks",
+        name=f"{split.kernel}-{shape}-{rows}rows-{longest}keys-{blocks_per_split}blocks",
         launches=[split, merge],
         checks=[(out, expected, bounds)],
         # K and V of every row's keys, once for all heads that share them.
         moved_bytes=4 * keys * n_kv * dim + 2 * size(partial, out) + size(q),
-        arrays={"q": q, "qg": qg, "out": out},
+        arrays={"q": q, "qg": qg, "out": out, "partial": partial, "stats": stats},
     )

@@ -60,6 +60,37 @@ def test_attention(runner: Runner, shape: AttentionShape) -> None:
     check_case(runner, attention_case(shape, MIXED, 2))
 
 
+LONG = (
+    Query(count=1, kv_valid=128, slot=2),
+    Query(count=19, kv_valid=120, slot=0),
+    Query(count=2, kv_valid=254, slot=1),
+    Query(count=5, slot=4),
+)
+
+
+@pytest.mark.parametrize("tile", [8, 16])
+@pytest.mark.parametrize("shape", [*DENSE, *RATIOS], ids=str)
+def test_tiles_give_the_same_bits(runner: Runner, shape: AttentionShape, tile: int) -> None:
+    """As one row at a time, whatever shares a tile; and that is right."""
+    one = attention_case(shape, LONG, 1)
+    check_case(runner, one)
+    tiles = attention_case(shape, LONG, 1, tile=tile)
+    run(runner, tiles.launches)
+    for name in ("out", "partial", "stats"):
+        same = np.array_equal(one.arrays[name], tiles.arrays[name], equal_nan=True)
+        assert same, name
+
+
+@pytest.mark.parametrize("tile", [8, 16])
+@pytest.mark.parametrize("rows", EDGE_ROWS)
+def test_tile_rows(runner: Runner, rows: int, tile: int) -> None:
+    queries = [Query(count=rows, kv_valid=100)]
+    one, tiles = attention_case(TINY, queries, 1), attention_case(TINY, queries, 1, tile=tile)
+    run(runner, one.launches)
+    check_case(runner, tiles)
+    assert np.array_equal(one.arrays["out"], tiles.arrays["out"])
+
+
 @pytest.mark.parametrize("keys", [1, 2, 31, 32, 33, 127, 128, 129, 255, 256, 257, 1000])
 @pytest.mark.parametrize("blocks_per_split", [1, 2, 16])
 def test_attention_contexts(runner: Runner, keys: int, blocks_per_split: int) -> None:
