@@ -16,14 +16,10 @@
 #include <metal_stdlib>
 
 #include "activation.h"
-#include "kernel_args.h"
+#include "gdn.h"
 using namespace metal;
 
 constant constexpr float kL2Eps = 1e-6f;  // fixed in the reference, added to the sum of squares
-
-inline ulong bank_start(device const QueryArgs& query, uint bank, constant GdnArgs& args) {
-  return (ulong(query.slot) * 2 + bank) * args.bank_floats;
-}
 
 // Four channels of the query's row `index` before the convolution. Negative: what the bank
 // remembers (-1 the newest).
@@ -121,8 +117,7 @@ inline void recur(device float* out, device float* state_out, device const float
                   device const float* act, device const float2* gates,
                   device const QueryArgs& query, constant GdnArgs& args, uint v_head, uint value,
                   uint part) {
-  const uint k_head =
-      args.k_head_tiled != 0 ? v_head % args.n_k_heads : v_head / (args.n_v_heads / args.n_k_heads);
+  const uint k_head = key_head(v_head, args);
   const uint channels = (2 * args.n_k_heads + args.n_v_heads) * args.head_dim;
   float4 state[kQuads];
   for (uint i = 0; i < kQuads; i++) state[i] = float4(0.0f);
@@ -170,6 +165,7 @@ kernel void gdn_recurrent(device float* out [[buffer(0)]],  // (rows, Hv * Dv)
                           uint2 group [[threadgroup_position_in_grid]],
                           uint lane [[thread_index_in_simdgroup]]) {
   device const QueryArgs& query = queries[group.y];
+  if (query.count >= args.chunk_rows) return;  // gdn_chunk's
   const uint groups_per_head = args.head_dim / 8;
   const uint v_head = group.x / groups_per_head;
   const uint value = group.x % groups_per_head * 8 + lane / 4;

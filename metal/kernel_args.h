@@ -82,7 +82,7 @@ struct GdnArgs {
   MTLQWEN_ULONG state_offset;  // floats; (n_v_heads, head_dim of v, head_dim of k)
   MTLQWEN_ULONG conv_offset;   // floats; (3, channels), oldest row first, before the activation
   float eps;
-  MTLQWEN_UINT reserved;
+  MTLQWEN_UINT chunk_rows;  // queries with as many rows are gdn_chunk's, the others gdn_recurrent's
 };
 
 struct RowsArgs {

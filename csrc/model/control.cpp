@@ -59,14 +59,16 @@ PassShape Control::pack(std::span<const PackedQuery> queries, uint32_t min_block
                         uint32_t partial_capacity) {
   Pass pass{};
   uint32_t longest = 0;
-  uint64_t n_keys = 0;
+  PassShape shape{.shortest = kPassRows};
   n_logit_rows_ = 0;
   for (const PackedQuery& packed : queries) {
     pack_query(packed, pass.n_queries++);
     pass.rows += packed.query.count;
+    shape.shortest = std::min(shape.shortest, packed.query.count);
+    shape.longest = std::max(shape.longest, packed.query.count);
     const uint32_t keys = packed.query.kv_valid + packed.query.count;
     longest = std::max(longest, keys);
-    n_keys += keys;
+    shape.n_keys += keys;
   }
   pass.n_logit_rows = n_logit_rows_;
   pass.blocks_per_split =
@@ -76,11 +78,11 @@ PassShape Control::pack(std::span<const PackedQuery> queries, uint32_t min_block
   Pass logit_pass = pass;
   logit_pass.rows = pass.n_logit_rows;
   *at<Pass>(logit_pass_) = logit_pass;
-  return {.rows = pass.rows,
-          .n_queries = pass.n_queries,
-          .n_logit_rows = pass.n_logit_rows,
-          .n_splits = pass.n_splits,
-          .n_keys = n_keys};
+  shape.rows = pass.rows;
+  shape.n_queries = pass.n_queries;
+  shape.n_logit_rows = pass.n_logit_rows;
+  shape.n_splits = pass.n_splits;
+  return shape;
 }
 
 std::span<const int32_t> Control::sampled_ids() const {

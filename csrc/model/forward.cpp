@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/math.hpp"
+#include "model/gdn_table.hpp"
 #include "model/recorder.hpp"
 
 namespace mtlqwen {
@@ -137,7 +138,7 @@ class LayerWalk {
                  .conv_offset = config_.n_layers(LayerKind::kGdn) * gdn_state_floats(config_) +
                                 layer * gdn_conv_floats(config_),
                  .eps = config_.eps,
-                 .reserved = 0});
+                 .chunk_rows = gdn_chunk_rows(parts_.device.is_software(), parts_.deterministic)});
     add_to_residual(a_.delta_gated, prefix + "out_proj.weight");
   }
 

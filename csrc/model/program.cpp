@@ -37,6 +37,10 @@ uint64_t bytes_of(const Traffic& traffic, uint32_t count, const PassShape& shape
          traffic.per_key * shape.n_keys;
 }
 
+const Variant& variant_of(const Launch& launch, uint32_t count, const PassShape& shape) {
+  return launch.variants[launch.variant_of[launch.variant_by_longest ? shape.longest : count]];
+}
+
 }  // namespace
 
 bool Program::depends_on_pending(const Launch& launch) const {
@@ -65,7 +69,8 @@ void Program::walk(const PassShape& shape, const Barrier& barrier, const Run& ru
   for (const auto& [launch, barrier_before] : launches_) {
     barrier_due |= barrier_before && has_started;
     const uint32_t count = count_of(launch.count, shape);
-    if (count == 0) continue;
+    const QueryRows& serves = launch.serves;
+    if (count == 0 || shape.longest < serves.least || shape.shortest > serves.most) continue;
     if (std::exchange(barrier_due, false)) barrier();
     run(launch, count);
     has_started = true;
@@ -80,7 +85,7 @@ void Program::replay(Commands& commands, const PassShape& shape) const {
     commands.barrier();
   };
   walk(shape, barrier, [&](const Launch& launch, uint32_t count) {
-    const Variant& variant = launch.variants[launch.variant_of[count]];
+    const Variant& variant = variant_of(launch, count, shape);
     const uint32_t groups_x =
         launch.per_split ? variant.groups_x * shape.n_splits : variant.groups_x;
     const auto groups_y = static_cast<uint32_t>(ceil_div(count, variant.rows_per_group));
@@ -98,7 +103,7 @@ std::vector<KernelGroup> Program::groups(const PassShape& shape,
   walk(
       shape, [&] { groups.emplace_back(); },
       [&](const Launch& launch, uint32_t count) {
-        const Variant& variant = launch.variants[launch.variant_of[count]];
+        const Variant& variant = variant_of(launch, count, shape);
         groups.back().kernels.push_back(
             {.kernel = variant.pipeline->name, .bytes = bytes_of(launch.traffic, count, shape)});
       });

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <initializer_list>
+#include <limits>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -23,6 +24,8 @@ struct PassShape {
   uint32_t n_queries = 0;
   uint32_t n_logit_rows = 0;
   uint32_t n_splits = 0;
+  uint32_t shortest = 0;  // rows of a query
+  uint32_t longest = 0;
   uint64_t n_keys = 0;  // positions that all queries look back at, their own rows included
 };
 
@@ -59,6 +62,12 @@ struct Variant {
   auto operator<=>(const Variant&) const = default;
 };
 
+// A launch that serves only queries of `least` to `most` rows is left out of passes without one.
+struct QueryRows {
+  uint32_t least = 0;
+  uint32_t most = std::numeric_limits<uint32_t>::max();
+};
+
 // What to record. `reads` and `writes` are what hazards are tracked by; `buffers` is what is bound,
 // in [[buffer]] order.
 struct Launch {
@@ -66,9 +75,11 @@ struct Launch {
   std::vector<Span> reads{};
   std::vector<Span> writes{};
   Count count = Count::kRows;
-  bool per_split = false;                           // groups_x counts once for each attention split
-  std::vector<Variant> variants{};                  // at least one
-  std::array<uint8_t, kPassRows + 1> variant_of{};  // index into variants, by count
+  QueryRows serves{};
+  bool per_split = false;           // groups_x counts once for each attention split
+  bool variant_by_longest = false;  // the longest query's rows choose, not the count
+  std::vector<Variant> variants{};  // at least one
+  std::array<uint8_t, kPassRows + 1> variant_of{};  // index into variants, by count or longest
   Traffic traffic{};
 };
 

@@ -34,7 +34,10 @@ void Recorder::bind(Launch& launch, const std::vector<Binding>& bindings, const 
 
 template <class Args>
 void Recorder::add(const Simple& simple, const Args& args) {
-  Launch launch{.count = simple.count, .per_split = simple.per_split, .traffic = simple.traffic};
+  Launch launch{.count = simple.count,
+                .serves = simple.serves,
+                .per_split = simple.per_split,
+                .traffic = simple.traffic};
   launch.variants = {
       {.pipeline = &device_.pipelines().get(simple.kernel), .groups_x = simple.groups_x}};
   bind(launch, simple.bindings, args_.put(args));
@@ -115,19 +118,36 @@ void Recorder::attention(const AttentionTensors& t, const AttentionArgs& args) {
                     in(t.k_norm), in(t.rope), in(queries), in(row_query)},
        .traffic = {.per_count = floats(3 * query_dim + 2 * kv_dim + args.rotary_dim) + kv_bytes}},
       args);
-  add({.kernel = "attention_split",
-       .groups_x = args.n_kv_heads,
-       .bindings = {out(t.partial), out(t.stats), in(t.query.span), in(t.planes.key),
-                    in(t.planes.value), in(queries), in(row_query)},
-       .traffic = {.per_count = floats(query_dim), .per_split = partial, .per_key = kv_bytes},
-       .per_split = true},
-      args);
+  attention_split(t, args,
+                  {.per_count = floats(query_dim), .per_split = partial, .per_key = kv_bytes});
   add({.kernel = "attention_merge",
        .groups_x = args.n_heads,
        .bindings = {out(t.attended.span), in(t.partial), in(t.stats), in(t.query_gate.span),
                     in(queries), in(row_query)},
        .traffic = {.per_count = floats(2 * query_dim), .per_split = partial}},
       args);
+}
+
+// One row a threadgroup where every query has one row, else as many as fit: both with the same bits.
+void Recorder::attention_split(const AttentionTensors& t, const AttentionArgs& args,
+                               const Traffic& traffic) {
+  // (row, head) pairs of a tile. What a GPU lane keeps of more than 8 does not fit its registers.
+  const uint32_t entries = software_ ? 16 : 8;
+  const std::string_view tile_kernel =
+      software_ ? "attention_split_tile_16" : "attention_split_tile_8";
+  const uint32_t tile_rows = std::max(entries / (args.n_heads / args.n_kv_heads), 1U);
+  Launch launch{.per_split = true, .variant_by_longest = true, .traffic = traffic};
+  launch.variants = {
+      {.pipeline = &device_.pipelines().get("attention_split"), .groups_x = args.n_kv_heads},
+      {.pipeline = &device_.pipelines().get(tile_kernel),
+       .groups_x = args.n_kv_heads,
+       .rows_per_group = tile_rows}};
+  for (uint32_t longest = 2; longest <= kPassRows; ++longest) launch.variant_of[longest] = 1;
+  bind(launch,
+       {out(t.partial), out(t.stats), in(t.query.span), in(t.planes.key), in(t.planes.value),
+        in(control_.queries()), in(control_.row_query())},
+       args_.put(args));
+  program_.add(std::move(launch));
 }
 
 void Recorder::gdn(const GdnTensors& t, const GdnArgs& args) {
@@ -154,15 +174,29 @@ void Recorder::gdn(const GdnTensors& t, const GdnArgs& args) {
        .traffic = {.once = t.decay.bytes + t.dt_bias.bytes,
                    .per_count = floats(4 * args.n_v_heads)}},
       args);
-  constexpr uint32_t kValueRowsPerGroup = 8;
+  constexpr uint32_t kRecurrentDims = 8;  // value dims of a threadgroup
+  constexpr uint32_t kChunkDims = 32;
+  const Traffic traffic{.per_count = floats(2 * value_dim * args.head_dim),
+                        .per_row = floats(channels + 2 * args.n_v_heads + value_dim)};
   add({.kernel = "gdn_recurrent",
-       .groups_x = args.n_v_heads * args.head_dim / kValueRowsPerGroup,
+       .groups_x = value_dim / kRecurrentDims,
        .count = Count::kQueries,
        .bindings = {out(t.delta_out.span), untracked(t.banks), in(t.convolved.span),
                     in(t.gates.span), untracked(t.banks), in(queries)},
-       .traffic = {.per_count = floats(2 * value_dim * args.head_dim),
-                   .per_row = floats(channels + 2 * args.n_v_heads + value_dim)}},
+       .traffic = traffic,
+       .serves = {.most = args.chunk_rows - 1}},
       args);
+  if (!deterministic_) {
+    add({.kernel = "gdn_chunk",
+         .groups_x = value_dim / kChunkDims,
+         .count = Count::kQueries,
+         // delta_out: the rows that gdn_recurrent leaves out.
+         .bindings = {untracked(t.delta_out.span), untracked(t.banks), in(t.convolved.span),
+                      in(t.gates.span), untracked(t.banks), in(queries)},
+         .traffic = traffic,
+         .serves = {.least = args.chunk_rows}},
+        args);
+  }
   add({.kernel = "gdn_norm",
        .groups_x = args.n_v_heads,
        .bindings = {out(t.delta_gated.span), in(t.delta_out.span), in(t.z.span), in(t.norm)},

@@ -78,7 +78,10 @@ class Recorder {
     std::vector<Binding> bindings{};  // in [[buffer]] order, up to the args
     Traffic traffic{};
     bool per_split = false;
+    QueryRows serves{};
   };
+  void attention_split(const AttentionTensors& tensors, const AttentionArgs& args,
+                       const Traffic& traffic);
   template <class Args>
   void add(const Simple& simple, const Args& args);
   // Binds buffers, args and the Pass of the count; tracks hazards.

@@ -1,4 +1,4 @@
-"""The layer kernels' part of the benchmark: one decoded row and a chunk of 32, of two sizes."""
+"""The layer kernels' part of the benchmark: one decoded row, chunks of 32 and 128, of two sizes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from cases_gdn import GdnShape, conv_case, gated_norm_case, gates_case, recurrent_case
+from cases_gdn import (
+    NEVER_CHUNKED,
+    GdnShape,
+    conv_case,
+    gated_norm_case,
+    gates_case,
+    recurrent_case,
+)
 from cases_layers import (
     AttentionShape,
     LayerCase,
@@ -64,6 +71,12 @@ def layer_bench(size: str) -> Iterator[LayerCase | SampleRun]:
         yield gates_case(rows, widths.gdn.n_v_heads)
         yield recurrent_case(widths.gdn, queries)
         yield gated_norm_case(widths.gdn, rows)
+    # The kernels of prefill, beside the ones that serve a row at a time.
+    queries = [Query(count=128, kv_valid=CONTEXT)]
+    for tile in (0, 8, 16):
+        yield attention_case(widths.attention, queries, 8, tile=tile)
+    for chunk_rows in (NEVER_CHUNKED, 1):
+        yield recurrent_case(widths.gdn, queries, chunk_rows)
     logits = np.random.default_rng(0).standard_normal((1, widths.vocab)).astype(np.float32) * 3
     for temperature in (0.0, 0.7):
         yield sample_run(logits, [Draw(temperature=temperature)], chunk=4096)

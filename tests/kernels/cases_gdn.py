@@ -11,6 +11,8 @@ from cases_layers import EPS, Floats, LayerCase, exact, floats, nans, size
 from harness import Buffer, Launch
 from layer_args import GDN, Query, pass_struct, query_arrays, record
 
+NEVER_CHUNKED = 2**32 - 1
+
 
 @dataclass(frozen=True, kw_only=True)
 class GdnShape:
@@ -50,8 +52,8 @@ class GdnShape:
             return v_heads % self.n_k_heads
         return v_heads // (self.n_v_heads // self.n_k_heads)
 
-    def args(self) -> Buffer:
-        """GdnArgs."""
+    def args(self, chunk_rows: int = NEVER_CHUNKED) -> Buffer:
+        """GdnArgs; queries of `chunk_rows` rows and more are left to gdn_chunk."""
         return record(
             GDN,
             n_k_heads=self.n_k_heads,
@@ -62,6 +64,7 @@ class GdnShape:
             state_offset=self.state_offset,
             conv_offset=self.conv_offset,
             eps=EPS,
+            chunk_rows=chunk_rows,
         )
 
     def banks(self, rng: np.random.Generator, queries: Sequence[Query]) -> Floats:
@@ -164,27 +167,50 @@ def unit_heads(rng: np.random.Generator, rows: int, heads: int, dim: int) -> Flo
     return unit
 
 
-def recurrent_case(shape: GdnShape, queries: Sequence[Query]) -> LayerCase:
-    """gdn_recurrent; the other bank is written, and nothing else."""
+def gdn_inputs(
+    shape: GdnShape, rng: np.random.Generator, rows: int, lowest_decay: float
+) -> tuple[Floats, Floats, Floats, Floats]:
+    """Q, k, v and gates of the delta rule."""
+    q = unit_heads(rng, rows, shape.n_k_heads, shape.head_dim) * np.float32(shape.head_dim**-0.5)
+    k = unit_heads(rng, rows, shape.n_k_heads, shape.head_dim)
+    v = floats(rng, rows, shape.n_v_heads, shape.head_dim)
+    decay = rng.uniform(lowest_decay, 1, (rows, shape.n_v_heads))
+    beta = rng.uniform(0, 1, (rows, shape.n_v_heads))
+    return q, k, v, np.stack([decay, beta], axis=-1).astype(np.float32)
+
+
+def recurrent_case(
+    shape: GdnShape,
+    queries: Sequence[Query],
+    chunk_rows: int = NEVER_CHUNKED,
+    *,
+    lowest_decay: float = 0.5,
+    decays: Sequence[float] = (),
+) -> LayerCase:
+    """gdn_recurrent, and gdn_chunk for long queries; the other bank is written, and nothing else.
+
+    `decays` are those of the first rows.
+    """
     rng = np.random.default_rng(shape.channels * 7 + len(queries))
     rows = sum(query.count for query in queries)
-    dim, n_k, n_v = shape.head_dim, shape.n_k_heads, shape.n_v_heads
-    q = unit_heads(rng, rows, n_k, dim) * np.float32(dim**-0.5)
-    k = unit_heads(rng, rows, n_k, dim)
-    v = floats(rng, rows, n_v, dim)
+    dim, n_v = shape.head_dim, shape.n_v_heads
+    q, k, v, gates = gdn_inputs(shape, rng, rows, lowest_decay)
+    gates[: len(decays), :, 0] = np.array(decays, np.float32)[:, None]
     act = np.concatenate([x.reshape(rows, -1) for x in (q, k, v)], axis=1)
-    gates = np.stack(
-        [rng.uniform(0.5, 1, (rows, n_v)), rng.uniform(0, 1, (rows, n_v))], axis=-1
-    ).astype(np.float32)
     banks = shape.banks(rng, queries)
     out = nans(rows, n_v * dim)
     packed, _ = query_arrays(queries)
-    launch = Launch(
-        kernel="gdn_recurrent",
-        # The engine binds one buffer twice; here the bank that is read stands in a copy.
-        buffers=[out, banks, act, gates, banks.copy(), packed, shape.args(), pass_struct(queries)],
-        groups=(n_v * dim // 8, len(queries)),
-    )
+    args, pass_ = shape.args(chunk_rows), pass_struct(queries)
+    # The engine binds one buffer twice; here the bank that is read stands in a copy.
+    buffers = [out, banks, act, gates, banks.copy(), packed, args, pass_]
+    counts = [query.count for query in queries]
+    launches = []
+    if min(counts) < chunk_rows:
+        groups = (n_v * dim // 8, len(queries))
+        launches.append(Launch(kernel="gdn_recurrent", buffers=buffers, groups=groups))
+    if max(counts) >= chunk_rows:
+        groups = (n_v * dim // 32, len(queries))
+        launches.append(Launch(kernel="gdn_chunk", buffers=buffers, groups=groups))
     heads = shape.k_heads()
     expected, bound = np.empty((rows, n_v, dim)), np.empty((rows, n_v, dim))
     new_banks, bank_bound = exact(banks), np.zeros(banks.shape)
@@ -195,19 +221,23 @@ def recurrent_case(shape: GdnShape, queries: Sequence[Query]) -> LayerCase:
             state = exact(shape.state(banks[query.slot, query.bank]))
         rows_of = slice(row, row + query.count)
         new = (query.slot, 1 - query.bank)
-        expected[rows_of], bound[rows_of], last, last_bound = ref.recurrent(
+        inputs = (
             exact(q[rows_of][:, heads]),
             exact(k[rows_of][:, heads]),
             exact(v[rows_of]),
             exact(gates[rows_of]),
             state,
         )
+        expected[rows_of], bound[rows_of], last, last_bound = ref.recurrent(*inputs)
+        if query.count >= chunk_rows:
+            bound[rows_of], last_bound = ref.chunked_bounds(*inputs)
         shape.state(new_banks[new])[:] = last
         shape.state(bank_bound[new])[:] = last_bound
         row += query.count
+    kernels = "+".join(launch.kernel for launch in launches)
     return LayerCase(
-        name=f"gdn_recurrent-{shape}-{rows}rows-{len(queries)}queries",
-        launches=[launch],
+        name=f"{kernels}-{shape}-{rows}rows-{len(queries)}queries",
+        launches=launches,
         checks=[
             (out, expected.reshape(rows, -1), bound.reshape(rows, -1)),
             (banks, new_banks, bank_bound),

@@ -35,9 +35,11 @@ CASES: dict[str, Callable[[], list[Launch]]] = {
     "attention_prepare": lambda: prepare_case(ATTENTION, QUERIES, 256).launches,
     "attention": lambda: attention_case(ATTENTION, QUERIES, 1).launches,
     "attention of one group": lambda: attention_case(WIDE, QUERIES, 2).launches,
+    "attention in tiles": lambda: attention_case(ATTENTION, QUERIES, 1, tile=16).launches,
     "gdn_conv": lambda: conv_case(GDN, QUERIES).launches,
     "gdn_gates": lambda: gates_case(2, 48).launches,
     "gdn_recurrent": lambda: recurrent_case(GDN, QUERIES).launches,
+    "gdn_chunk": lambda: recurrent_case(GDN, [Query(count=35, kv_valid=9)], 1).launches,
     "gdn_norm": lambda: gated_norm_case(GDN, 3).launches,
     "sample": lambda: sample_run(LOGITS, DRAWS, chunk=512).launches,
 }

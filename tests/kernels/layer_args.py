@@ -30,7 +30,7 @@ ATTENTION = np.dtype(
 GDN = np.dtype(
     [(name, "u4") for name in ("n_k_heads", "n_v_heads", "head_dim", "k_head_tiled")]
     + [(name, "u8") for name in ("bank_floats", "state_offset", "conv_offset")]
-    + [("eps", "f4"), ("reserved", "u4")]
+    + [("eps", "f4"), ("chunk_rows", "u4")]
 )
 SCAN = np.dtype([(name, "u4") for name in ("vocab", "n_valid", "chunk", "n_chunks")])
 CANDIDATE = np.dtype([("score", "f4"), ("id", "u4")])

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from cases_gdn import GdnShape, conv_case, gated_norm_case, gates_case, recurrent_case
-from cases_layers import EDGE_ROWS, check_case
-from harness import Runner, run
+from cases_layers import EDGE_ROWS, check_case, exact
+from harness import Runner, check, run
 from layer_args import Query, pass_struct, query_arrays
 
 SMALL = GdnShape(n_k_heads=2, n_v_heads=4, head_dim=64)
@@ -60,6 +60,63 @@ def test_recurrent(runner: Runner, shape: GdnShape) -> None:
 @pytest.mark.parametrize("rows", EDGE_ROWS)
 def test_recurrent_rows(runner: Runner, rows: int) -> None:
     check_case(runner, recurrent_case(SMALL, [Query(count=rows, kv_valid=5)]))
+
+
+@pytest.mark.parametrize("shape", [*SHAPES, *DENSE], ids=str)
+def test_chunk(runner: Runner, shape: GdnShape) -> None:
+    """Long and short queries in one pass: each kernel leaves the other's rows and banks alone."""
+    queries = (
+        Query(count=33, kv_valid=40, slot=2, bank=1),
+        Query(count=3, bank=1),
+        Query(count=16, kv_valid=7, slot=1),
+        Query(count=15, kv_valid=7, slot=3),
+    )
+    check_case(runner, recurrent_case(shape, queries, 16))
+
+
+@pytest.mark.parametrize("rows", EDGE_ROWS)
+@pytest.mark.parametrize("kv_valid", [0, 5])
+def test_chunk_rows(runner: Runner, rows: int, kv_valid: int) -> None:
+    check_case(runner, recurrent_case(SMALL, [Query(count=rows, kv_valid=kv_valid)], 1))
+
+
+EXTREMES = {
+    "none": [1.0] * 40,
+    "all": [0.0] * 40,
+    "one": [1.0] * 9 + [0.0] + [1.0] * 30,
+    "denormal": [1e-39, 1.0, 1e-42, 0.5] * 10,
+    "underflow of products": [1e-12] * 40,
+    "strong, then weak": [1e-30, 0.999, 0.999, 0.999] * 10,
+}
+
+
+@pytest.mark.parametrize("decays", EXTREMES.values(), ids=EXTREMES)
+def test_chunk_with_extreme_decays(runner: Runner, decays: list[float]) -> None:
+    query = Query(count=40, kv_valid=5)
+    check_case(runner, recurrent_case(SMALL, [query], 1, decays=decays))
+
+
+@pytest.mark.parametrize("cut", [1, 2, 31, 32, 33, 64, 76])
+def test_chunks_of_any_split_agree(runner: Runner, cut: int) -> None:
+    """Two passes agree with float64 as one pass does: the second starts from the first's bank."""
+    whole = recurrent_case(SMALL, [Query(count=77, kv_valid=3, bank=1)], 1)
+    (out, expected, bound), (banks, new_banks, bank_bound) = whole.checks
+    (launch,) = whole.launches
+    _, _, act, gates, _, _, args, _ = launch.buffers
+    bank = 1
+    for first, last in ((0, cut), (cut, 77)):
+        query = Query(count=last - first, kv_valid=3 + first, bank=bank)
+        part = np.zeros_like(out[first:last])
+        buffers = [
+            part, banks, act[first:last].copy(), gates[first:last].copy(), banks.copy(),
+            query_arrays([query])[0], args, pass_struct([query]),
+        ]  # fmt: skip
+        run(runner, [replace(launch, buffers=buffers)])
+        # Another cut is another order of the same additions: both passes stay in the bound.
+        check(part, expected[first:last], 2 * bound[first:last])
+        bank = 1 - bank
+    final = exact(SMALL.state(new_banks[0, 0]))
+    check(SMALL.state(banks[0, 1]), final, 2 * exact(SMALL.state(bank_bound[0, 0])))
 
 
 @pytest.mark.parametrize("shape", [*SHAPES, *DENSE], ids=str)

@@ -65,9 +65,9 @@ def all_cases() -> dict[str, Case]:
 
 
 def as_the_engine_binds(launches: list[Launch]) -> list[Launch]:
-    """The cases of gdn_recurrent read a copy of the banks; the engine has one buffer."""
+    """The cases of the delta rule read a copy of the banks; the engine has one buffer."""
     for launch in launches:
-        if launch.kernel == "gdn_recurrent":
+        if launch.kernel in ("gdn_recurrent", "gdn_chunk"):
             launch.buffers[4] = launch.buffers[1]
     return launches
 

@@ -1,0 +1,200 @@
+// The delta rule of gdn_recurrent for queries of many rows, 32 rows at a time. Reference: Yang, Kautz,
+// Hatamizadeh, "Gated Delta Networks", arXiv 2412.06464, section 3.3.
+//
+// With M[t][s] = decay[s + 1] .. decay[t] for s <= t, 0 for s > t, F[t] = decay[0] .. decay[t], and
+// the state S before the block, one value dim v of a block is
+//
+//   A[t][s]  = beta[t] M[t][s] (k[t] k[s]) for s < t;   B[t][s] = M[t][s] (q[t] k[s])
+//   delta[t] = beta[t] (v[t] - F[t] S k[t]) - sum_{s < t} A[t][s] delta[s]
+//   o[t]     = F[t] S q[t] + sum_s B[t][s] delta[s]
+//   S        = F[last] S + sum_s M[last][s] delta[s] k[s]
+//
+// M is a running product of decays, not the exponential of a difference of sums: nothing overflows,
+// a decay of 0 or a product that underflows is the zero that it should be, and a strong decay does
+// not cost the weak ones after it their digits.
+//
+// A lane owns one value dim and its row of S; the 32 rows of a block lie along its vectors. As the
+// lane of row s it also makes column s of A and B. Rows past the end of a ragged block repeat its
+// last one with beta 0 and decay 1, so that their delta is 0. Between blocks S stands in bank 1 - b.
+#include <metal_stdlib>
+
+#include "gdn.h"
+#include "wide.h"
+using namespace metal;
+
+enum : uint {
+  kRows = 32,  // of a block, and lanes
+  kDims = 32,  // of the keys, staged at a time
+  kElements = sizeof(Wide) / sizeof(float),
+  kVecs = kRows / kElements,
+};
+
+// Threadgroup memory of one block. `left` and `right` hold, one after the other: columns of k and q
+// (dim, row); columns of A and B (s, t); rows of k (row, dim).
+struct Stage {
+  Wide left[kRows][kVecs];
+  Wide right[kRows][kVecs];
+  Wide beta[kVecs];
+  Wide fade[kVecs];   // F
+  Wide decay[kVecs];  // each row's own
+  Wide last[kVecs];   // M[last]
+};
+
+// The lane's sums over all key dims: k k and q k of its row with every row, S k and S q of its value
+// with every row.
+struct Products {
+  Wide kk[kVecs], qk[kVecs], sk[kVecs], sq[kVecs];
+};
+
+// Adds dims first_dim .. first_dim + 31. k and q: the lane's row.
+inline void add_products(thread Products& sums, threadgroup Stage& stage, device const float* k,
+                         device const float* q, device const float* state, uint lane) {
+  threadgroup float* k_columns = (threadgroup float*)stage.left + lane;
+  threadgroup float* q_columns = (threadgroup float*)stage.right + lane;
+  for (uint d = 0; d < kDims; d++) {
+    k_columns[d * kRows] = k[d];
+    q_columns[d * kRows] = q[d];
+  }
+  simdgroup_barrier(mem_flags::mem_threadgroup);
+  Products local = sums;  // in registers: nothing else can point to it
+  for (uint d = 0; d < kDims; d++) {
+    const Wide key = Wide(k_columns[d * kRows]);
+    const Wide memory = Wide(state[d]);
+#pragma unroll
+    for (uint i = 0; i < kVecs; i++) {
+      const Wide k_rows = stage.left[d][i];
+      const Wide q_rows = stage.right[d][i];
+      local.kk[i] = multiply_add(key, k_rows, local.kk[i]);
+      local.qk[i] = multiply_add(key, q_rows, local.qk[i]);
+      local.sk[i] = multiply_add(memory, k_rows, local.sk[i]);
+      local.sq[i] = multiply_add(memory, q_rows, local.sq[i]);
+    }
+  }
+  sums = local;
+  simdgroup_barrier(mem_flags::mem_threadgroup);
+}
+
+// Column `lane` of A and B, M[last] of it, and F.
+inline void put_columns(threadgroup Stage& stage, thread const Products& sums, uint lane) {
+  threadgroup float* column = (threadgroup float*)stage.right[lane];
+  threadgroup const float* decay = (threadgroup const float*)stage.decay;
+  float product = 1.0f;
+  for (uint t = 0; t < kRows; t++) {
+    if (t > lane) product *= decay[t];
+    const float m = t < lane ? 0.0f : product;
+    column[t] = m;
+    if (lane == 0) ((threadgroup float*)stage.fade)[t] = decay[0] * m;
+  }
+  ((threadgroup float*)stage.last)[lane] = product;
+#pragma unroll
+  for (uint i = 0; i < kVecs; i++) {
+    const Wide m = stage.right[lane][i];
+    stage.left[lane][i] = m * sums.kk[i] * stage.beta[i];
+    stage.right[lane][i] = m * sums.qk[i];
+  }
+  ((threadgroup float*)stage.left[lane])[lane] = 0.0f;  // A is strictly triangular
+}
+
+// Forward substitution, a column at a time: delta[s] is final once the columns before s are taken
+// off. Leaves delta scaled by M[last]. `v` and `out`: the value's place in the block's first row.
+inline void solve(thread Wide* delta, device float* out, threadgroup const Stage& stage,
+                  thread const Products& sums, device const float* v, uint channels, uint stride,
+                  uint last_row) {
+  Wide rest[kVecs];
+  Wide o[kVecs];
+#pragma unroll
+  for (uint i = 0; i < kVecs; i++) {
+    Wide value = Wide(0.0f);
+#pragma unroll
+    for (uint j = 0; j < kElements; j++) value[j] = v[min(i * kElements + j, last_row) * channels];
+    rest[i] = stage.beta[i] * (value - stage.fade[i] * sums.sk[i]);
+    o[i] = stage.fade[i] * sums.sq[i];
+  }
+#pragma unroll
+  for (uint s = 0; s < kRows; s++) {
+    const Wide known = Wide(rest[s / kElements][s % kElements]);
+#pragma unroll
+    for (uint i = s / kElements; i < kVecs; i++) {
+      rest[i] = multiply_add(-known, stage.left[s][i], rest[i]);
+      o[i] = multiply_add(known, stage.right[s][i], o[i]);
+    }
+  }
+#pragma unroll
+  for (uint i = 0; i < kVecs; i++) delta[i] = rest[i] * stage.last[i];
+  // Downwards: rows past the last one are overwritten by it.
+#pragma unroll
+  for (uint t = kRows; t-- > 0;) out[min(t, last_row) * stride] = o[t / kElements][t % kElements];
+}
+
+// S of dims first_dim .. first_dim + 31 after the block.
+inline void update(device float* state, threadgroup Stage& stage, thread const Wide* delta,
+                   device const float* k, float fade, uint lane) {
+#pragma unroll
+  for (uint i = 0; i < kVecs; i++) stage.left[lane][i] = load_floats<Wide>(k + i * kElements);
+  simdgroup_barrier(mem_flags::mem_threadgroup);
+  Wide sum[kVecs];
+#pragma unroll
+  for (uint i = 0; i < kVecs; i++) sum[i] = load_floats<Wide>(state + i * kElements) * fade;
+#pragma unroll
+  for (uint s = 0; s < kRows; s++) {
+    const Wide known = Wide(delta[s / kElements][s % kElements]);
+#pragma unroll
+    for (uint i = 0; i < kVecs; i++) sum[i] = multiply_add(known, stage.left[s][i], sum[i]);
+  }
+#pragma unroll
+  for (uint i = 0; i < kVecs; i++) store_floats(state + i * kElements, sum[i]);
+  simdgroup_barrier(mem_flags::mem_threadgroup);
+}
+
+// Grid (Hv * Dv / 32, n_queries). Reads bank b, writes bank 1 - b of the same buffer.
+kernel void gdn_chunk(device float* out [[buffer(0)]],  // (rows, Hv * Dv)
+                      device float* banks [[buffer(1)]],
+                      device const float* act [[buffer(2)]],     // (rows, C)
+                      device const float2* gates [[buffer(3)]],  // (rows, Hv): decay, beta
+                      device const float* banks_in [[buffer(4)]],
+                      device const QueryArgs* queries [[buffer(5)]],
+                      constant GdnArgs& args [[buffer(6)]], constant Pass& pass [[buffer(7)]],
+                      uint2 group [[threadgroup_position_in_grid]],
+                      uint lane [[thread_index_in_simdgroup]]) {
+  threadgroup Stage stage;
+  device const QueryArgs& query = queries[group.y];
+  if (query.count < args.chunk_rows) return;  // gdn_recurrent's
+  const uint dim = args.head_dim;
+  const uint v_head = group.x / (dim / kRows);
+  const uint value = group.x % (dim / kRows) * kRows + lane;
+  const uint channels = (2 * args.n_k_heads + args.n_v_heads) * dim;
+  const ulong place = args.state_offset + ulong(v_head * dim + value) * dim;
+  device const float* old = banks_in + bank_start(query, query.bank, args) + place;
+  device float* state = banks + bank_start(query, 1 - query.bank, args) + place;
+  for (uint d = 0; d < dim; d += kElements) {
+    Wide remembered = Wide(0.0f);
+    if (query.kv_valid != 0) remembered = load_floats<Wide>(old + d);
+    store_floats(state + d, remembered);
+  }
+
+  for (uint first = 0; first < query.count; first += kRows) {
+    const uint first_row = query.first_row + first;
+    const uint last_row = min(uint(kRows), query.count - first) - 1;
+    const uint row = first_row + min(lane, last_row);
+    device const float* q = act + row * channels + key_head(v_head, args) * dim;
+    device const float* k = q + args.n_k_heads * dim;
+    float2 gate = float2(1.0f, 0.0f);
+    if (lane <= last_row) gate = gates[row * args.n_v_heads + v_head];
+    ((threadgroup float*)stage.decay)[lane] = gate.x;
+    ((threadgroup float*)stage.beta)[lane] = gate.y;
+
+    Products sums;
+#pragma unroll
+    for (uint i = 0; i < kVecs; i++) sums.kk[i] = sums.qk[i] = sums.sk[i] = sums.sq[i] = Wide(0.0f);
+    for (uint d = 0; d < dim; d += kDims) add_products(sums, stage, k + d, q + d, state + d, lane);
+    put_columns(stage, sums, lane);
+    simdgroup_barrier(mem_flags::mem_threadgroup);
+    Wide delta[kVecs];
+    solve(delta, out + (first_row * args.n_v_heads + v_head) * dim + value, stage, sums,
+          act + first_row * channels + (2 * args.n_k_heads + v_head) * dim + value, channels,
+          args.n_v_heads * dim, last_row);
+    const float fade = stage.fade[kVecs - 1][kElements - 1];
+    simdgroup_barrier(mem_flags::mem_threadgroup);
+    for (uint d = 0; d < dim; d += kDims) update(state + d, stage, delta, k + d, fade, lane);
+  }
+}
