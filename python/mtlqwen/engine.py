@@ -179,8 +179,10 @@ class Engine(Calls, AsyncCalls):
             RuntimeError: a trace is running, or the engine is closed.
 
         Example:
-            >>> with engine.trace("trace.json"):
-            ...     text = engine.generate("Once upon a time")
+            >>> import tempfile
+            >>> with Engine("tiny") as engine, tempfile.TemporaryDirectory() as folder:
+            ...     with engine.trace(f"{folder}/trace.json"):
+            ...         text = engine.generate("Once upon a time", max_tokens=2)
         """
         self._driver.check()
         return Trace(self._core, path)

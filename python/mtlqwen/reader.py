@@ -46,16 +46,7 @@ class Handle:
             MtlqwenError: the generation failed.
             RuntimeError: the engine was closed.
         """
-        generation = self._generation
-        index = 0
-        while True:
-            generation.wait(lambda: generation.peek(index)[0])  # noqa: B023
-            _, piece = generation.peek(index)
-            if piece is None:
-                generation.check()
-                return
-            yield piece
-            index += 1
+        return Pieces(self)
 
     def __await__(self) -> Generator[Any, None, Completion]:
         """Return the result when it is there."""
@@ -107,6 +98,29 @@ class Handle:
         return f"Handle({state}, {len(self._generation.mailbox.tokens)} tokens)"
 
 
+class Pieces(Iterator[Piece]):
+    """The pieces of a handle, from the first one on.
+
+    No generator: the end of one runs Python code, and a signal that comes then would be lost.
+    """
+
+    def __init__(self, handle: Handle) -> None:
+        """Keep ``handle`` alive."""
+        self._handle = handle
+        self._next = 0
+
+    def __next__(self) -> Piece:
+        """Return the next piece, waiting for it."""
+        generation, index = self._handle._generation, self._next
+        generation.wait(lambda: generation.peek(index)[0])
+        _, piece = generation.peek(index)
+        if piece is None:
+            generation.check()
+            raise StopIteration
+        self._next = index + 1
+        return piece
+
+
 class Stream(Iterator[Piece]):
     """The pieces of one generation as they come; an iterator for one thread.
 
@@ -126,7 +140,7 @@ class Stream(Iterator[Piece]):
         """Start ``generation``; ``owner`` (the engine) stays alive as long as the stream."""
         self._generation = generation
         self._owner = owner
-        self._pieces = iter(Handle(generation, driver, owner))
+        self._pieces = Pieces(Handle(generation, driver, owner))
         self._closed = False
 
     def __iter__(self) -> Stream:
