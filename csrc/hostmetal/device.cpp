@@ -16,8 +16,8 @@ constexpr uint64_t kLeastMaxBufferBytes = uint64_t{64} << 30;
 
 }  // namespace
 
-HostDevice::HostDevice(std::unique_ptr<Executor> executor)
-    : max_buffer_bytes(std::max(physical_memory(), kLeastMaxBufferBytes)),
+HostDevice::HostDevice(std::unique_ptr<Executor> executor, const HostChecks& the_checks)
+    : max_buffer_bytes(std::max(physical_memory(), kLeastMaxBufferBytes)), checks(the_checks),
       executor_(std::move(executor)), process_(getpid()) {}
 
 }  // namespace mtlqwen::hostmetal
@@ -28,7 +28,8 @@ using mtlqwen::hostmetal::host;
 using mtlqwen::hostmetal::HostDevice;
 
 Device* CreateSystemDefaultDevice() {
-  return new HostDevice(mtlqwen::hostmetal::make_cpu_executor());
+  const auto checks = mtlqwen::hostmetal::read_environment().checks;
+  return new HostDevice(mtlqwen::hostmetal::make_cpu_executor(checks), checks);
 }
 
 NS::String* Device::name() const {

@@ -9,6 +9,7 @@
 #include <mutex>
 
 #include "hostmetal/executor.hpp"
+#include "hostmetal/hazards.hpp"
 #include "hostmetal/memory.hpp"
 
 namespace mtlqwen::hostmetal {
@@ -16,7 +17,7 @@ namespace mtlqwen::hostmetal {
 // Everything that was made by a device holds a reference to it.
 class HostDevice final : public MTL::Device {
  public:
-  explicit HostDevice(std::unique_ptr<Executor> executor);
+  explicit HostDevice(std::unique_ptr<Executor> executor, const HostChecks& the_checks = {});
 
   [[nodiscard]] Executor& executor() const { return *executor_; }
   [[nodiscard]] const volatile uint32_t* abort_flag() const {
@@ -26,10 +27,13 @@ class HostDevice final : public MTL::Device {
   [[nodiscard]] bool is_of_this_process() const { return process_ == getpid(); }
 
   const uint64_t max_buffer_bytes;
+  const HostChecks checks;
   AddressTable addresses;
   std::atomic<uint32_t> abort{0};
   std::atomic<uint64_t> allocated_bytes{0};
   std::atomic<uint64_t> next_id{1};
+  std::atomic<uint64_t> n_dispatches{0};  // counted where they are shuffled
+  GroupSampler sampler;
   std::mutex mapping_mutex;          // of all sparse buffers' runs
   std::atomic<uint64_t> updates{0};  // mapping updates that have been carried out
 

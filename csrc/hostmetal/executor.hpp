@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 
+#include "hostmetal/environment.hpp"
 #include "hostmetal/msl/abi.h"
 
 namespace mtlqwen::hostmetal {
@@ -22,10 +23,19 @@ struct Work {
   uint8_t value = 0;  // of a fill
 };
 
+// "kernel rms_norm", "copy", "fill"
+[[nodiscard]] inline std::string name_of(const Work& work) {
+  if (work.kind == WorkKind::kLaunch) return std::string("kernel ") + work.dispatch.kernel->name;
+  return work.kind == WorkKind::kCopy ? "copy" : "fill";
+}
+
 struct RunResult {
   int status = MSL_OK;  // MSL_OK, MSL_ABORTED, MSL_FAILED
   std::string error;    // of MSL_FAILED: the library's sentence
   size_t index = 0;     // of the work that failed
+  // MSL_FAILED without a sentence: this threadgroup touched memory that is not there.
+  uint64_t fault_address = 0;
+  uint64_t fault_threadgroup = 0;
 };
 
 // Thread safe but for the mapping of one range by two threads.
@@ -33,7 +43,7 @@ class Executor {
  public:
   virtual ~Executor() = default;
 
-  // Whole pages of zeros. Null where the machine has no more.
+  // Zeros, at an address that is a multiple of 256 at least. Null where the machine has no more.
   [[nodiscard]] virtual void* allocate(uint64_t bytes) = 0;
   virtual void free(void* address, uint64_t bytes) = 0;
 
@@ -56,6 +66,6 @@ class Executor {
   [[nodiscard]] virtual std::string name() const = 0;
 };
 
-[[nodiscard]] std::unique_ptr<Executor> make_cpu_executor();
+[[nodiscard]] std::unique_ptr<Executor> make_cpu_executor(const HostChecks& checks);
 
 }  // namespace mtlqwen::hostmetal

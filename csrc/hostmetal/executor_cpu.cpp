@@ -8,11 +8,16 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <numeric>
+#include <random>
+#include <utility>
 
 #include "base/error.hpp"
 #include "base/math.hpp"
 #include "hostmetal/cpu.hpp"
 #include "hostmetal/environment.hpp"
+#include "hostmetal/trap.hpp"
 
 namespace mtlqwen::hostmetal {
 namespace {
@@ -20,6 +25,12 @@ namespace {
 // The kernel's default of vm.max_map_count, and what the process keeps for threads, files and libraries.
 constexpr uint64_t kDefaultMaxMappings = 65'530;
 constexpr uint64_t kOtherMappings = 8'192;
+
+// Between buffers under MTLQWEN_HOST_CHECK=guard: what kernels miss a buffer by is rarely more.
+constexpr uint64_t kGuardBytes = uint64_t{1} << 20;
+constexpr uint64_t kBufferAlignment = 256;  // what Metal asks of offsets, hence gives to buffers
+
+uint64_t page_bytes() { return static_cast<uint64_t>(sysconf(_SC_PAGESIZE)); }
 
 uint64_t read_max_regions() {
   uint64_t limit = kDefaultMaxMappings;
@@ -31,25 +42,51 @@ void* or_null(void* mapping) { return mapping == MAP_FAILED ? nullptr : mapping;
 
 }  // namespace
 
-std::unique_ptr<Executor> make_cpu_executor() {
-  return std::make_unique<CpuExecutor>(ThreadPool::shared());
+std::unique_ptr<Executor> make_cpu_executor(const HostChecks& checks) {
+  return std::make_unique<CpuExecutor>(ThreadPool::shared(), checks);
 }
 
-CpuExecutor::CpuExecutor(ThreadPool& pool) : pool_(pool), max_regions_(read_max_regions()) {}
+CpuExecutor::CpuExecutor(ThreadPool& pool, const HostChecks& checks)
+    : pool_(pool), max_regions_(read_max_regions()), checks_(checks) {
+  // Shuffled groups watch their writes by faults, too.
+  if (checks.guard || checks.shuffle) install_traps();
+}
 
 std::string CpuExecutor::name() const {
   return concat("hostmetal (", cpu_name(), ", ", pool_.n_threads(), " threads)");
 }
 
 void* CpuExecutor::allocate(uint64_t bytes) {
-  return or_null(mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  if (!checks_.guard) {
+    return or_null(
+        mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  }
+  char* pages = static_cast<char*>(reserve(bytes));
+  const uint64_t whole = align_up(bytes, page_bytes());
+  if (!pages) return nullptr;
+  if (mprotect(pages, whole, PROT_READ | PROT_WRITE) != 0) {
+    free(pages, bytes);
+    return nullptr;
+  }
+  const bool at_end = ((checks_.seed + n_allocated_++) & 1) == 0;
+  return pages + (at_end ? whole - align_up(bytes, kBufferAlignment) : 0);
 }
 
-void CpuExecutor::free(void* address, uint64_t bytes) { munmap(address, bytes); }
+void CpuExecutor::free(void* address, uint64_t bytes) {
+  if (!checks_.guard) {
+    munmap(address, bytes);
+    return;
+  }
+  const auto at = reinterpret_cast<uint64_t>(address);
+  char* pages = static_cast<char*>(address) - at % page_bytes();
+  munmap(pages - kGuardBytes, align_up(bytes, page_bytes()) + 2 * kGuardBytes);
+}
 
 void* CpuExecutor::reserve(uint64_t bytes) {
-  return or_null(
-      mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+  const uint64_t guard = checks_.guard ? kGuardBytes : 0;
+  const uint64_t whole = align_up(bytes, page_bytes()) + 2 * guard;
+  void* pages = mmap(nullptr, whole, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return pages == MAP_FAILED ? nullptr : static_cast<char*>(pages) + guard;
 }
 
 int CpuExecutor::create_heap(uint64_t bytes) {
@@ -120,8 +157,8 @@ uint64_t units_of(const Work& work) {
 // A group as one row of units: those of its first work, then those of the second, and so on.
 class GroupRun {
  public:
-  GroupRun(std::span<const Work> group, const volatile uint32_t* abort)
-      : group_(group), abort_(abort) {
+  GroupRun(std::span<const Work> group, const volatile uint32_t* abort, const HostChecks& checks)
+      : group_(group), abort_(abort), checks_(checks) {
     starts_.reserve(group.size());
     for (const Work& work : group) {
       starts_.push_back(units_);
@@ -148,33 +185,75 @@ class GroupRun {
  private:
   void run_part(size_t index, uint64_t first, uint64_t count) {
     if (stopped_.load(std::memory_order_relaxed)) return;
-    if (__atomic_load_n(abort_, __ATOMIC_RELAXED) != 0) return stop(MSL_ABORTED, index, "");
-    const Work& work = group_[index];
-    if (work.kind != WorkKind::kLaunch) return move_bytes(work, first, count);
-    char error[256] = "";
-    const int status = work.library->run(&work.dispatch, first, count, error, sizeof error);
-    if (status != MSL_OK) stop(status, index, error);
+    if (__atomic_load_n(abort_, __ATOMIC_RELAXED) != 0)
+      return stop({.status = MSL_ABORTED, .error = {}}, index);
+    if (checks_.any()) return run_checked(index, first, count);
+    RunResult result;
+    run_units(index, first, count, result);
+    if (result.status != MSL_OK) stop(std::move(result), index);
   }
 
-  static void move_bytes(const Work& work, uint64_t first, uint64_t count) {
-    const uint64_t offset = first * kCopyUnit;
-    const uint64_t bytes = std::min(count * kCopyUnit, work.bytes - offset);
-    char* destination = static_cast<char*>(work.destination) + offset;
-    if (work.kind == WorkKind::kFill) {
-      std::memset(destination, work.value, bytes);
-    } else {
-      std::memcpy(destination, static_cast<const char*>(work.source) + offset, bytes);
+  void run_units(size_t index, uint64_t first, uint64_t count, RunResult& result) const {
+    const Work& work = group_[index];
+    if (work.kind != WorkKind::kLaunch) {
+      result.status = move_units(work, first, count);
+      return;
     }
+    char error[256] = "";
+    result.status = work.library->run(&work.dispatch, first, count, error, sizeof error);
+    if (result.status != MSL_OK) result.error = error;
+  }
+
+  // One threadgroup at a time: the seed of each is then its own, however the pool shares them out, and a fault has a place.
+  void run_checked(size_t index, uint64_t first, uint64_t count) {
+    std::vector<uint64_t> order(count);
+    std::iota(order.begin(), order.end(), first);
+    if (checks_.shuffle) {
+      const uint64_t seed = (group_[index].dispatch.seed + first) * 0x9E3779B97F4A7C15U;
+      std::ranges::shuffle(order, std::minstd_rand(static_cast<uint32_t>(seed >> 32)));
+    }
+    RunResult result;
+    volatile uint64_t current = first;
+    const std::function<void()> body = [&] {
+      for (size_t i = 0; i < order.size() && result.status == MSL_OK; ++i) {
+        current = order[i];
+        run_units(index, order[i], 1, result);
+      }
+    };
+    if (!checks_.guard) {
+      body();
+    } else if (!run_trapped(body, result.fault_address)) {
+      result.status = MSL_FAILED;
+      result.fault_threadgroup = current;
+    }
+    if (result.status != MSL_OK) stop(std::move(result), index);
+  }
+
+  [[nodiscard]] int move_units(const Work& work, uint64_t first, uint64_t count) const {
+    for (uint64_t unit = first; unit < first + count; ++unit) {
+      if (__atomic_load_n(abort_, __ATOMIC_RELAXED) != 0) return MSL_ABORTED;
+      const uint64_t offset = unit * kCopyUnit;
+      const uint64_t bytes = std::min(kCopyUnit, work.bytes - offset);
+      char* destination = static_cast<char*>(work.destination) + offset;
+      if (work.kind == WorkKind::kFill) {
+        std::memset(destination, work.value, bytes);
+      } else {
+        std::memcpy(destination, static_cast<const char*>(work.source) + offset, bytes);
+      }
+    }
+    return MSL_OK;
   }
 
   // The first to stop says why.
-  void stop(int status, size_t index, const char* error) {
+  void stop(RunResult result, size_t index) {
     if (stopped_.exchange(true)) return;
-    result_ = {.status = status, .error = error, .index = index};
+    result_ = std::move(result);
+    result_.index = index;
   }
 
   std::span<const Work> group_;
   const volatile uint32_t* abort_;
+  const HostChecks& checks_;
   std::vector<uint64_t> starts_;
   uint64_t units_ = 0;
   std::atomic<bool> stopped_{false};
@@ -184,7 +263,7 @@ class GroupRun {
 }  // namespace
 
 RunResult CpuExecutor::run(std::span<const Work> group, const volatile uint32_t* abort) {
-  GroupRun run(group, abort);
+  GroupRun run(group, abort, checks_);
   pool_.run(run.units(), run);
   return run.take_result();
 }

@@ -1,5 +1,7 @@
 // The executor of this machine's CPU cores: anonymous memory, memfd heaps, kernels from shared objects.
 #pragma once
+#include <atomic>
+
 #include "hostmetal/executor.hpp"
 #include "hostmetal/thread_pool.hpp"
 
@@ -7,7 +9,7 @@ namespace mtlqwen::hostmetal {
 
 class CpuExecutor : public Executor {
  public:
-  explicit CpuExecutor(ThreadPool& pool);
+  explicit CpuExecutor(ThreadPool& pool, const HostChecks& checks = {});
 
   void* allocate(uint64_t bytes) override;
   void free(void* address, uint64_t bytes) override;
@@ -24,6 +26,8 @@ class CpuExecutor : public Executor {
  private:
   ThreadPool& pool_;
   const uint64_t max_regions_;
+  const HostChecks checks_;
+  std::atomic<uint64_t> n_allocated_{0};
 };
 
 // A sentence where a library's table is not one that this program can use, else "".

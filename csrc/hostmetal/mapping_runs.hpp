@@ -27,6 +27,7 @@ class MappingRuns {
   [[nodiscard]] size_t n_runs() const { return runs_.size(); }
   // Address ranges that differ from their neighbours, unmapped ones included; what the operating system has to keep.
   [[nodiscard]] uint64_t n_regions(uint64_t total_tiles) const;
+  [[nodiscard]] const std::map<uint64_t, MappedRun>& all() const { return runs_; }  // by first tile
   // Each heap with tiles mapped here, once.
   [[nodiscard]] const std::vector<std::pair<std::shared_ptr<Memory>, uint64_t>>& heaps() const {
     return heaps_;

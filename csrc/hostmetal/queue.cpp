@@ -139,7 +139,7 @@ void HostQueue::commit(const MTL4::CommandBuffer* const buffers[], uint64_t coun
   item.handlers = std::move(handlers);
   {
     const std::lock_guard lock(sets_mutex_);
-    for (const auto& set : sets_) item.resident.add(set->published());
+    for (const auto& set : sets_) item.resident.add(*set.get());
   }
   for (uint64_t i = 0; i < count; ++i) {
     std::unique_ptr<Recording> recording = buffers[i] ? host(buffers[i])->take() : nullptr;
@@ -147,7 +147,7 @@ void HostQueue::commit(const MTL4::CommandBuffer* const buffers[], uint64_t coun
       recording = std::make_unique<Recording>();
       recording->refuse("[hostmetal] command buffer: committed without commands, or twice");
     }
-    for (const auto& set : recording->residency_sets) item.resident.add(set->published());
+    for (const auto& set : recording->residency_sets) item.resident.add(*set.get());
     if (recording->allocator) ++recording->allocator->in_flight;
     item.recordings.push_back(std::move(recording));
   }

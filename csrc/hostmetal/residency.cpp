@@ -7,10 +7,19 @@
 
 namespace mtlqwen::hostmetal {
 
+void ResidentIds::add(HostResidencySet& set) {
+  sets_.push_back(set.published());
+  live_.push_back(NS::RetainPtr(&set));
+}
+
 bool ResidentIds::contains(uint64_t id) const {
-  return std::any_of(sets_.begin(), sets_.end(), [id](const Ids& ids) {
-    return std::binary_search(ids->begin(), ids->end(), id);
-  });
+  return std::ranges::any_of(sets_,
+                             [id](const Ids& ids) { return std::ranges::binary_search(*ids, id); });
+}
+
+bool ResidentIds::still_contains(uint64_t id) const {
+  return std::ranges::any_of(
+      live_, [id](const auto& set) { return std::ranges::binary_search(*set->published(), id); });
 }
 
 void HostResidencySet::change(const MTL::Allocation* allocation, bool add) {

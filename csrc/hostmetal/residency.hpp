@@ -1,6 +1,6 @@
 // Who is resident.
 #pragma once
-#include <Metal/MTLResource.hpp>
+#include <Metal/Metal.hpp>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -9,16 +9,21 @@
 
 namespace mtlqwen::hostmetal {
 
+class HostResidencySet;
+
 // The members of some sets, as they were when a command buffer was committed.
 class ResidentIds {
  public:
   // Sorted. Shared by a set and the commits that saw it.
   using Ids = std::shared_ptr<const std::vector<uint64_t>>;
-  void add(Ids ids) { sets_.push_back(std::move(ids)); }
+  void add(HostResidencySet& set);
   [[nodiscard]] bool contains(uint64_t id) const;
+  // Whether one of the sets has it at this moment.
+  [[nodiscard]] bool still_contains(uint64_t id) const;
 
  private:
   std::vector<Ids> sets_;
+  std::vector<NS::SharedPtr<HostResidencySet>> live_;  // the sets themselves, in that order
 };
 
 // Thread safe.

@@ -30,6 +30,11 @@ namespace {
 MTL::Buffer* finish(std::shared_ptr<Memory> memory, MTL::ResourceOptions options) {
   if (!memory->base || should_fail(Fault::kAllocation)) return nullptr;
   memory->is_private = (options & MTL::ResourceStorageModePrivate) != 0;
+  const HostChecks& checks = memory->device->checks;
+  const bool is_owned = memory->kind == MemoryKind::kOwned;
+  if (checks.guard && is_owned) memory->fill_margins();
+  // Metal clears new buffers; who relies on that where no CPU can look forgets it in memory that is used again.
+  if (checks.poison && is_owned && memory->is_private) memory->poison();
   memory->device->addresses.add(memory);
   return new HostBuffer(std::move(memory));
 }
@@ -54,7 +59,7 @@ Buffer* Device::newBuffer(NS::UInteger length, ResourceOptions options) {
   if (!this || length == 0 || length > maxBufferLength()) return nullptr;
   HostDevice& device = *host(this);
   auto memory = std::make_shared<Memory>(device, MemoryKind::kOwned, length);
-  memory->base = device.executor().allocate(mtlqwen::hostmetal::whole_pages(length));
+  memory->base = device.executor().allocate(length);
   return finish(std::move(memory), options);
 }
 
@@ -107,6 +112,8 @@ Allocation::Allocation(std::shared_ptr<Memory> memory) : memory_(std::move(memor
 Allocation::~Allocation() {
   if (!memory_) return;
   memory_->released = true;
+  const bool is_owned = memory_->kind == MemoryKind::kOwned && memory_->base;
+  if (memory_->device->checks.poison && is_owned) memory_->poison();
   if (memory_->base) memory_->device->addresses.remove(*memory_);
 }
 

@@ -17,6 +17,14 @@ std::string subject_of(const DispatchCommand& command, uint32_t index) {
   return concat("[hostmetal] kernel ", command.pipeline->kernel->name, ": buffer ", index);
 }
 
+void add_checks(HostDevice& device, MslDispatch& dispatch) {
+  const HostChecks& checks = device.checks;
+  if (checks.poison) dispatch.check |= MSL_CHECK_POISON;
+  if (!checks.shuffle) return;
+  dispatch.check |= MSL_CHECK_SHUFFLE | MSL_CHECK_DIVERGENCE;
+  dispatch.seed = checks.seed + (++device.n_dispatches << 32);  // room for a threadgroup's number
+}
+
 }  // namespace
 
 Failure CommandRunner::run(const Recording& recording) {
@@ -55,6 +63,7 @@ void CommandRunner::add(const DispatchCommand& command) {
   std::ranges::copy(command.threads, dispatch.threads);
   std::ranges::copy(command.threadgroup_bytes, dispatch.threadgroup_bytes);
   dispatch.abort = device_.abort_flag();
+  if (device_.checks.any()) add_checks(device_, dispatch);
 }
 
 void* CommandRunner::resolve(const DispatchCommand& command, uint32_t index) {
@@ -77,8 +86,8 @@ void* CommandRunner::resolve(const DispatchCommand& command, uint32_t index) {
 }
 
 void CommandRunner::add(const CopyCommand& command) {
-  if (!check_blit("copy from", *command.source, command.source_offset, command.bytes) ||
-      !check_blit("copy to", *command.destination, command.destination_offset, command.bytes)) {
+  if (!check_blit("copy from", command.source, command.source_offset, command.bytes) ||
+      !check_blit("copy to", command.destination, command.destination_offset, command.bytes)) {
     return;
   }
   Work& work = add_work(MTL::StageBlit);
@@ -89,7 +98,7 @@ void CommandRunner::add(const CopyCommand& command) {
 }
 
 void CommandRunner::add(const FillCommand& command) {
-  if (!check_blit("fill of", *command.destination, command.offset, command.bytes)) return;
+  if (!check_blit("fill of", command.destination, command.offset, command.bytes)) return;
   Work& work = add_work(MTL::StageBlit);
   work.kind = WorkKind::kFill;
   work.destination = static_cast<char*>(command.destination->base) + command.offset;
@@ -97,8 +106,10 @@ void CommandRunner::add(const FillCommand& command) {
   work.value = command.value;
 }
 
-bool CommandRunner::check_blit(const char* what, const Memory& memory, uint64_t offset,
-                               uint64_t bytes) {
+bool CommandRunner::check_blit(const char* what, const std::shared_ptr<Memory>& used,
+                               uint64_t offset, uint64_t bytes) {
+  const Memory& memory = *used;
+  used_.try_emplace(memory.id, used);
   std::string problem = check_memory(memory, MTL::StageBlit);
   if (problem.empty() && memory.kind == MemoryKind::kSparse) {
     const uint64_t first = offset / memory.page_bytes;
@@ -155,16 +166,31 @@ void CommandRunner::add(const TimestampCommand& command) {
 
 void CommandRunner::flush() {
   if (failure_ || group_.empty()) return;
-  const RunResult result = device_.executor().run(group_, device_.abort_flag());
+  const bool is_checked = device_.checks.any();
+  const RunResult result =
+      is_checked ? run_group() : device_.executor().run(group_, device_.abort_flag());
   if (result.status == MSL_ABORTED) {
     failure_ = {
         .code = MTL4::CommandQueueErrorInternal, .text = "stopped on request", .aborted = true};
   } else if (result.status != MSL_OK) {
-    const MslKernel* kernel = group_[result.index].dispatch.kernel;
-    refuse(concat("[hostmetal] kernel ", kernel ? kernel->name : "", ": ", result.error));
+    refuse(describe(result));
+  } else if (is_checked) {
+    check_group();
   }
   group_.clear();
   group_stages_ = 0;
+}
+
+std::string CommandRunner::describe(const RunResult& result) const {
+  const Work& work = group_[result.index];
+  const std::string subject = concat("[hostmetal] ", name_of(work), ": ");
+  if (!result.error.empty()) return concat(subject, result.error, replay());
+  const std::string where = device_.addresses.describe(result.fault_address);
+  if (work.kind != WorkKind::kLaunch) return concat(subject, "touched ", where);
+  const uint32_t* groups = work.dispatch.groups;
+  const uint64_t at = result.fault_threadgroup;
+  return concat(subject, "threadgroup (", at % groups[0], ", ", at / groups[0] % groups[1], ", ",
+                at / groups[0] / groups[1], ") touched ", where, replay());
 }
 
 }  // namespace mtlqwen::hostmetal

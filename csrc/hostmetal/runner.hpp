@@ -10,6 +10,7 @@
 #include "hostmetal/commands.hpp"
 #include "hostmetal/device.hpp"
 #include "hostmetal/error.hpp"
+#include "hostmetal/hazards.hpp"
 #include "hostmetal/residency.hpp"
 
 namespace mtlqwen::hostmetal {
@@ -38,11 +39,19 @@ class CommandRunner {
   Work& add_work(MTL::Stages stage);
   void flush();
   void refuse(const std::string& text);
+  [[nodiscard]] std::string describe(const RunResult& result) const;  // of a failed work
+
+  // Under MTLQWEN_HOST_CHECK; runner_checks.cpp.
+  [[nodiscard]] RunResult run_group();
+  void check_group();                        // after it ran
+  [[nodiscard]] std::string replay() const;  // how to see a shuffled failure again
+  [[nodiscard]] std::string describe(const Hazard& hazard) const;
+  [[nodiscard]] std::vector<PageRange> writable_pages() const;
 
   // Null, and the run has failed, where a kernel must not use the address.
   void* resolve(const DispatchCommand& command, uint32_t index);
-  [[nodiscard]] bool check_blit(const char* what, const Memory& memory, uint64_t offset,
-                                uint64_t bytes);
+  [[nodiscard]] bool check_blit(const char* what, const std::shared_ptr<Memory>& used,
+                                uint64_t offset, uint64_t bytes);
   [[nodiscard]] std::string check_memory(const Memory& memory, MTL::Stages stage) const;
   [[nodiscard]] std::string check_sparse(const Memory& memory, MTL::Stages stage) const;
 

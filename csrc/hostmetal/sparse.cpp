@@ -1,6 +1,7 @@
 #include "hostmetal/sparse.hpp"
 
 #include <atomic>
+#include <cstring>
 #include <mutex>
 #include <string>
 
@@ -89,6 +90,17 @@ std::vector<Step> merge(const MappingUpdate& update) {
   return steps;
 }
 
+// Fills what was never mapped before: a heap's memory is undefined at first, and stays as it is from then on.
+void poison_new(Memory& heap, char* address, uint64_t heap_offset, uint64_t bytes) {
+  heap.poisoned.resize(heap.bytes / kPoisonBytes);
+  for (uint64_t done = 0; done < bytes; done += kPoisonBytes) {
+    const uint64_t part = (heap_offset + done) / kPoisonBytes;
+    if (heap.poisoned[part]) continue;
+    heap.poisoned[part] = true;
+    std::memset(address + done, kPoison, kPoisonBytes);
+  }
+}
+
 bool carry_out(Executor& executor, const MappingUpdate& update, const Step& step) {
   Memory& buffer = *update.buffer;
   const uint64_t page = buffer.page_bytes;
@@ -100,6 +112,7 @@ bool carry_out(Executor& executor, const MappingUpdate& update, const Step& step
     return true;
   }
   if (!executor.map(address, bytes, update.heap->heap, step.heap_tile * page)) return false;
+  if (buffer.device->checks.poison) poison_new(*update.heap, address, step.heap_tile * page, bytes);
   buffer.runs.map(step.first,
                   {.n_tiles = step.n_tiles, .heap = update.heap, .heap_tile = step.heap_tile});
   return true;

@@ -85,6 +85,39 @@ inline const char* denormal_kernel(const Threadgroup& group) {
   return nullptr;
 }
 
+// out[index] = in[index]
+inline const char* copy_word_kernel(const Threadgroup& group) {
+  group.buffer<uint32_t>(0)[group.index] = group.buffer<uint32_t>(1)[group.index];
+  return nullptr;
+}
+
+// Writes in front of its buffer, further with every threadgroup, and far away.
+inline const char* copy_back_kernel(const Threadgroup& group) {
+  *(group.buffer<volatile uint32_t>(0) - 4096 - group.index) = 1;
+  return nullptr;
+}
+inline volatile uint64_t nowhere = 64;
+inline const char* copy_nowhere_kernel(const Threadgroup& /*group*/) {
+  *reinterpret_cast<volatile uint32_t*>(nowhere) = 1;
+  return nullptr;
+}
+
+// out[0] = a number that tells the order of the threadgroups
+inline const char* fold_kernel(const Threadgroup& group) {
+  auto* sum = group.buffer<uint32_t>(0);
+  const uint32_t before = __atomic_load_n(sum, __ATOMIC_RELAXED);
+  __atomic_store_n(sum, before * 31 + static_cast<uint32_t>(group.index) + 1, __ATOMIC_RELAXED);
+  return nullptr;
+}
+
+// Says 1 to another thread, and waits for its 2.
+inline const char* hold_kernel(const Threadgroup& group) {
+  auto* gate = group.buffer<uint32_t>(0);
+  __atomic_store_n(gate, 1, __ATOMIC_RELEASE);
+  while (__atomic_load_n(gate, __ATOMIC_ACQUIRE) != 2) std::this_thread::yield();
+  return nullptr;
+}
+
 inline int run_fake(const MslDispatch* dispatch, uint64_t first, uint64_t count, char* error,
                     uint64_t error_bytes) {
   const auto kernel = reinterpret_cast<FakeKernel>(const_cast<void*>(dispatch->kernel->entry));
@@ -112,6 +145,11 @@ inline const MslLibrary* fake_library() {
       {"fail", 0b0, 0, 0, nullptr, entry(fail_kernel)},
       {"denormal", 0b1, 0, 0, nullptr, entry(denormal_kernel)},
       {"scratch", 0b0, 1, 0, nullptr, entry(empty_kernel)},
+      {"copy_word", 0b11, 0, 0, nullptr, entry(copy_word_kernel)},
+      {"copy_back", 0b1, 0, 0, nullptr, entry(copy_back_kernel)},
+      {"copy_nowhere", 0b1, 0, 0, nullptr, entry(copy_nowhere_kernel)},
+      {"fold", 0b1, 0, 0, nullptr, entry(fold_kernel)},
+      {"hold", 0b11, 0, 0, nullptr, entry(hold_kernel)},
   };
   static const MslLibrary library = {MSL_ABI_VERSION, "avx2", sizeof kernels / sizeof kernels[0],
                                      kernels, run_fake};

@@ -288,43 +288,6 @@ void test_feedback_comes_after_the_signal() {
   check_equal(seen, 9U);
 }
 
-void test_abort_is_quick_and_lasts_until_cleared() {
-  Machine machine;
-  const auto nap = machine.pipeline("nap");
-  const auto count = machine.pipeline("count");
-  const auto counts = machine.buffer(4, "counts");
-  const auto long_round = [&](Encoder encoder) {
-    machine.dispatch(encoder, nap.get(), {}, 100'000);  // minutes
-    barrier(encoder);
-    machine.dispatch(encoder, count.get(), {counts->gpuAddress()}, 1);
-  };
-  Clock::time_point asked;
-  std::thread stopper([&] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(30));
-    asked = Clock::now();
-    set_abort(machine.device.get(), true);
-  });
-  const Outcome outcome = machine.run(long_round);
-  stopper.join();
-  check(seconds_since(asked) < 0.2);
-  check(outcome.aborted && !outcome.error.empty());
-  check(machine.run(long_round).aborted);
-  set_abort(machine.device.get(), false);
-  check_equal(*static_cast<uint32_t*>(counts->contents()), 0U);
-  const Outcome after = machine.run(
-      [&](Encoder encoder) { machine.dispatch(encoder, count.get(), {counts->gpuAddress()}, 1); });
-  check(after.error.empty() && !after.aborted);
-}
-
-void test_abort_stops_one_device_only() {
-  Machine machine;
-  Machine other;
-  set_abort(other.device.get(), true);
-  const auto nap = machine.pipeline("nap");
-  const auto short_round = [&](Encoder encoder) { machine.dispatch(encoder, nap.get(), {}, 2); };
-  check_equal(machine.run(short_round).error, "");
-}
-
 #if defined(__SANITIZE_THREAD__)
 constexpr bool kForkedThreadsRun = false;  // the sanitizer ends a forked child that starts threads
 #else
@@ -380,8 +343,6 @@ int main() {
       {"a_failing_kernel_names_itself", test_a_failing_kernel_names_itself},
       {"events_order_two_queues", test_events_order_two_queues},
       {"feedback_comes_after_the_signal", test_feedback_comes_after_the_signal},
-      {"abort_is_quick_and_lasts_until_cleared", test_abort_is_quick_and_lasts_until_cleared},
-      {"abort_stops_one_device_only", test_abort_stops_one_device_only},
       {"a_forked_child_is_told", test_a_forked_child_is_told},
   });
 }

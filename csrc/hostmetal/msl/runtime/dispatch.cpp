@@ -125,6 +125,7 @@ extern "C" int msl_run(const MslDispatch* dispatched, uint64_t first, uint64_t c
   }
   Worker* worker = Worker::of_this_thread();
   if (!worker) return refuse(*dispatched, error, error_bytes, "no memory for fiber stacks");
+  const bool was_interrupted = worker->dispatch != nullptr;  // by a fault: the caller jumped away
   worker->dispatch = dispatched;
   worker->entry = (Entry)dispatched->kernel->entry;
   worker->error = error;
@@ -136,12 +137,14 @@ extern "C" int msl_run(const MslDispatch* dispatched, uint64_t first, uint64_t c
   if (!worker->ensure_stacks(worker->n_simdgroups * kLanes)) {
     return refuse(*dispatched, error, error_bytes, "no memory for fiber stacks");
   }
-  if (worker->n_stacks != n_stacks) reset_fibers(*worker);
+  if (was_interrupted || worker->n_stacks != n_stacks) reset_fibers(*worker);
   if (!place_dynamic_memory(*worker)) {
     return refuse(*dispatched, error, error_bytes, "more than 32768 bytes of threadgroup memory");
   }
   dispatch = dispatched;
-  return run_groups(*worker, first, count);
+  const int status = run_groups(*worker, first, count);
+  worker->dispatch = nullptr;
+  return status;
 }
 
 }  // namespace msl
