@@ -78,6 +78,7 @@ def test_schedules_give_what_each_sequence_gives_alone(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)  # for a machine that is busy with other things
 def test_two_thousand_schedules_give_what_each_sequence_gives_alone(
     hash_engine: tuple[list[Lazy], OpenEngine],
 ) -> None:
@@ -129,6 +130,7 @@ def test_deterministic_bits_are_those_of_the_sequence_alone(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)  # for a machine that is busy with other things
 def test_a_hundred_schedules_keep_the_bits_of_the_sequence_alone(
     real_engine: tuple[list[Reference], OpenEngine],
 ) -> None:
