@@ -6,14 +6,20 @@ function raises KeyboardInterrupt instead. All runs in one thread, on a scripted
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import gc
+import itertools
+import operator
+import signal
 import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
+from types import FrameType, SimpleNamespace
 
 import mtlqwen
+import mtlqwen.driver
 import pytest
 from mtlqwen import Engine
 from python.conftest import MakeEngine
@@ -111,3 +117,32 @@ def test_no_point_of_the_first_call_leaves_an_engine_without_its_thread(
         engine.close()
         number += 1
     assert number > 60
+
+
+def test_an_interrupt_right_behind_the_cores_submit(
+    make_engine: MakeEngine, say: Say, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    core = FakeCore(say(SAID))
+    engine = make_engine(core)
+    engine.step()
+    send = getattr(ctypes.CDLL(None), "raise")
+
+    def submit_and_signal(submit: Callable[..., int], *args: object, **options: object) -> object:
+        """Return a callable that submits and then sends a signal, without Python in between."""
+        call = functools.partial(submit, *args, **options)
+        submits = itertools.starmap(call, itertools.repeat(()))
+        signals = map(send, itertools.repeat(int(signal.SIGINT)))
+        return functools.partial(
+            next, map(operator.itemgetter(0), zip(submits, signals, strict=True))
+        )
+
+    with monkeypatch.context() as patch:
+        patch.setattr(mtlqwen.driver, "functools", SimpleNamespace(partial=submit_and_signal))
+        for way in ("generate", "stream", "submit"):
+            with pytest.raises(KeyboardInterrupt):
+                WAYS[way](engine)
+    assert len(core.submitted) == 3
+    gc.collect()
+    engine.step()
+    assert not core.sequences
+    assert engine.generate("x") == SAID
