@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from driving import generate, open_tiny, run_all, submit
+from engine.driving import generate, open_tiny, run_all, submit
 
 
 def test_memory_is_the_sum_of_its_kinds(kernels: str) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from driving import TINY, generate, open_tiny, run_all, submit
+from engine.driving import TINY, generate, open_tiny, run_all, submit
 from mtlqwen import Engine, _core
 
 Event = dict[str, Any]
