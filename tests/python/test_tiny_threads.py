@@ -73,7 +73,7 @@ def test_thirty_two_threads(engine: Engine) -> None:
 
 @pytest.mark.slow
 def test_thirty_two_threads_for_long(engine: Engine) -> None:
-    pool_of_threads(engine, 32, 100)
+    pool_of_threads(engine, 32, 40)
 
 
 def test_two_engines_in_two_threads(engine: Engine) -> None:
