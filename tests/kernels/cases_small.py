@@ -36,6 +36,7 @@ CASES: dict[str, Callable[[], list[Launch]]] = {
     "attention": lambda: attention_case(ATTENTION, QUERIES, 1).launches,
     "attention of one group": lambda: attention_case(WIDE, QUERIES, 2).launches,
     "attention in tiles": lambda: attention_case(ATTENTION, QUERIES, 1, tile=16).launches,
+    "attention in tiles of 8": lambda: attention_case(ATTENTION, QUERIES, 1, tile=8).launches,
     "gdn_conv": lambda: conv_case(GDN, QUERIES).launches,
     "gdn_gates": lambda: gates_case(2, 48).launches,
     "gdn_recurrent": lambda: recurrent_case(GDN, QUERIES).launches,

@@ -58,12 +58,10 @@ X86_ONLY = [
 # Accesses of more than 16 bytes are not instrumented: no vectoriser, no host vectors. Atomics are
 # announced by the shim, because the compiler leaves some of them out. Reports count on each call of
 # a function being one, unless it must be inlined.
-SHADOW = [
-    "-O1", "-gline-tables-only", "-gdwarf-4", "-fno-vectorize", "-fno-slp-vectorize", "-DMSL_SHADOW"
-]  # fmt: skip
+SHADOW = ["-gline-tables-only", "-gdwarf-4", "-DMSL_SHADOW"]
 INSTRUMENT = [
-    "-fsanitize=thread", "-fno-inline", "-mllvm", "-tsan-instrument-atomics=0",
-    "-mllvm", "-tsan-instrument-read-before-write=1",
+    "-O1", "-fno-vectorize", "-fno-slp-vectorize", "-fno-inline", "-fsanitize=thread",
+    "-mllvm", "-tsan-instrument-atomics=0", "-mllvm", "-tsan-instrument-read-before-write=1",
 ]  # fmt: skip
 
 # Threads that have run kernels leave through a destructor of the library: it must stay loaded.

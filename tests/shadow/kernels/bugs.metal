@@ -142,6 +142,28 @@ kernel void two_write_the_same_value(ARGUMENTS) {
   y[i] = s[t / 2];
 }
 
+// One byte of what the lane beside reads.
+kernel void byte_of_a_word(ARGUMENTS) {
+  threadgroup float s[64];
+  READY(s);
+  ((threadgroup uchar*)s)[4 * (t ^ 1) + 2] = 1;  // found: SIMDGROUP_RACE
+  y[i] = s[t];                                   // found: SIMDGROUP_RACE
+}
+
+kernel void word_of_a_half(ARGUMENTS) {
+  threadgroup float s[64];
+  READY(s);
+  s[t] = x[i];                                            // found: SIMDGROUP_RACE
+  y[i] = float(((threadgroup half*)s)[2 * (t ^ 1) + 1]);  // found: SIMDGROUP_RACE
+}
+
+// Three bytes of the word are written.
+kernel void uninitialised_byte(ARGUMENTS) {
+  threadgroup float s[64];
+  for (uint k = 0; k < 3; k++) ((threadgroup uchar*)s)[4 * t + k] = 0;
+  y[i] = s[t];  // found: UNINITIALISED
+}
+
 kernel void uninitialised_element(ARGUMENTS) {
   threadgroup float s[64];
   if (t < 63) s[t] = x[i];

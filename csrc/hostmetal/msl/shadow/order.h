@@ -88,6 +88,7 @@ struct Cell {
   AccessSet readers;  // since the last write
   AccessSet atomics;  // since the last write
   bool atomics_write;
+  bool is_split;  // of the first byte of a word: see Region
 
   bool written() const { return writer || atomics_write; }
 
@@ -105,8 +106,9 @@ struct Cell {
 
   void add(AccessKind access, Access now, const Segment* segments, MemoryKind memory) {
     if (access == kWrite) {
-      *this = {};
       writer = now;
+      readers = atomics = {};
+      atomics_write = false;
     } else if (is_atomic(access)) {
       atomics.add(now, segments, memory);
       atomics_write |= access == kAtomicWrite;

@@ -28,6 +28,8 @@ uint32_t place_of(const void* return_address) {
   return (uint32_t)((const char*)return_address - 1 - &__ehdr_start);
 }
 
+uint64_t whole_words(uint64_t bytes) { return (bytes + kWord - 1) / kWord * kWord; }
+
 // Address space of which only what is touched becomes memory, all zero.
 void* reserve(uint64_t bytes) {
   void* at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
@@ -55,7 +57,7 @@ bool Shadow::start(Worker& worker, const MslDispatch& run, const uint64_t* buffe
     if (bound_before) continue;
     Region& region = buffers_[n_buffers_++];
     region = {begin, buffer_bytes[i], nullptr, (int32_t)i};
-    region.cells = (Cell*)reserve(region.bytes * sizeof(Cell));
+    region.cells = (Cell*)reserve(whole_words(region.bytes) * sizeof(Cell));
     enough = enough && region.cells;
   }
   return enough;
@@ -65,7 +67,7 @@ void Shadow::finish() {
   if (segments_) munmap(segments_, kMaxSegments * sizeof(Segment));
   if (arena_cells_) munmap(arena_cells_, kArenaBytes * sizeof(Cell));
   for (uint32_t i = 0; i < n_buffers_; ++i) {
-    if (buffers_[i].cells) munmap(buffers_[i].cells, buffers_[i].bytes * sizeof(Cell));
+    if (buffers_[i].cells) munmap(buffers_[i].cells, whole_words(buffers_[i].bytes) * sizeof(Cell));
   }
 }
 
@@ -92,7 +94,7 @@ void Shadow::add_array(const char* begin, uint32_t bytes) {
   }
   if (n_arrays_ == kMaxArrays) stop("more threadgroup arrays than the shadow build can watch");
   Cell* cells = arena_cells_ + (begin - worker_->arena);
-  memset(cells, 0, bytes * sizeof(Cell));
+  memset((void*)cells, 0, whole_words(bytes) * sizeof(Cell));
   arrays_[n_arrays_++] = {begin, bytes, cells, -1};
 }
 
@@ -152,11 +154,21 @@ void Shadow::access(const char* at, uint64_t bytes, AccessKind kind, const void*
   access_bytes_ = bytes;
   const uint64_t first = (uint64_t)(at - region->begin);
   const MemoryKind memory = in_arena ? kThreadgroupMemory : kDeviceMemory;
+  const uint64_t end = first + bytes;
   bool sound = true;
-  for (uint64_t i = 0; i < bytes; ++i) {
-    sound = sound && check_cell(*region, first + i, kind, now);
-    region->cells[first + i].add(kind, now, segments_, memory);
+  for (uint64_t i = first; i < end;) {
+    Cell* word = region->cells + i / kWord * kWord;
+    const bool whole = i % kWord == 0 && end - i >= kWord;
+    if (!whole && !word->is_split) split(word);
+    sound = sound && check_cell(*region, i, kind, now);
+    region->cells[i].add(kind, now, segments_, memory);
+    i += word->is_split ? 1 : kWord;
   }
+}
+
+void Shadow::split(Cell* word) {
+  word->is_split = true;
+  for (uint64_t i = 1; i < kWord; ++i) word[i] = word[0];
 }
 
 // False where it made a report: one for each access is enough.

@@ -5,11 +5,14 @@
 
 namespace msl {
 
-// A bound buffer, or an array of threadgroup memory.
+constexpr uint64_t kWord = 4;
+
+// A bound buffer, or an array of threadgroup memory. The first cell of a word stands for the whole
+// word until a part of it is accessed.
 struct Region {
   const char* begin;
   uint64_t bytes;
-  Cell* cells;  // one for each byte
+  Cell* cells;  // one for each byte, whole words
   int32_t buffer;
 
   bool holds(const char* at, uint64_t n) const {
@@ -45,6 +48,7 @@ class Shadow {
  private:
   const Region* find(const char* at, bool in_arena);
   bool is_private(const char* at, uint64_t bytes) const;
+  void split(Cell* word);
   bool check_cell(const Region& region, uint64_t offset, AccessKind kind, Access now);
   uint32_t segment_of(Thread& thread);
 
