@@ -35,37 +35,47 @@ kernel void attention_prepare(
   }
 }
 
+// Any number of rows a group.
+template <uint kName>
 kernel void attention_split(
     device uint* partial [[buffer(0)]], device uint2* stats [[buffer(1)]],
     device const uint* q [[buffer(2)]], device const ushort* k_plane [[buffer(3)]],
     device const ushort* v_plane [[buffer(4)]], device const QueryArgs* queries [[buffer(5)]],
     device const uint* row_query [[buffer(6)]], constant AttentionArgs& args [[buffer(7)]],
     constant Pass& pass [[buffer(8)]], uint2 group [[threadgroup_position_in_grid]],
-    uint lane [[thread_index_in_simdgroup]]) {
-  const uint row = group.y;
+    uint2 groups [[threadgroups_per_grid]], uint lane [[thread_index_in_simdgroup]]) {
   const uint kv_head = group.x % args.n_kv_heads;
   const uint split = group.x / args.n_kv_heads;
-  device const QueryArgs& query = queries[row_query[row]];
-  const uint length = row_position(row, query) + 1;
   const uint split_keys = pass.blocks_per_split * 128;
   const uint first = split * split_keys;
-  if (first >= length) return;
-  const uint end = min(length, first + split_keys);
   const uint n_heads = args.n_heads / args.n_kv_heads;
-  for (uint d = lane; d < args.head_dim; d += 32) {
-    uint sum = 0;
-    for (uint key = first; key < end; key++) {
-      const ulong place = plane_offset(key, kv_head, query, args) + d;
-      sum += (uint(k_plane[place]) << 16 | uint(v_plane[place])) * odd(mix(key, d));
-    }
-    for (uint g = 0; g < n_heads; g++) {
-      const uint head = row * args.n_heads + kv_head * n_heads + g;
-      const ulong place = ulong(head) * pass.n_splits + split;
-      partial[place * args.head_dim + d] = sum * odd(q[head * args.head_dim + d]);
-      if (d == 0) stats[place] = uint2(end - first, 0);
+  const uint rows = (pass.rows + groups.y - 1) / groups.y;
+  const uint end_row = min(pass.rows, (group.y + 1) * rows);
+  for (uint row = group.y * rows; row < end_row; row++) {
+    device const QueryArgs& query = queries[row_query[row]];
+    const uint length = row_position(row, query) + 1;
+    if (first >= length) continue;
+    const uint end = min(length, first + split_keys);
+    for (uint d = lane; d < args.head_dim; d += 32) {
+      uint sum = 0;
+      for (uint key = first; key < end; key++) {
+        const ulong place = plane_offset(key, kv_head, query, args) + d;
+        sum += (uint(k_plane[place]) << 16 | uint(v_plane[place])) * odd(mix(key, d));
+      }
+      for (uint g = 0; g < n_heads; g++) {
+        const uint head = row * args.n_heads + kv_head * n_heads + g;
+        const ulong place = ulong(head) * pass.n_splits + split;
+        partial[place * args.head_dim + d] = sum * odd(q[head * args.head_dim + d]);
+        if (d == 0) stats[place] = uint2(end - first, 0);
+      }
     }
   }
 }
+
+#define MTLQWEN_INSTANCE(NAME, NUMBER)                                                             \
+  template [[host_name(NAME)]] [[kernel]] decltype(attention_split<NUMBER>) attention_split<NUMBER>;
+MTLQWEN_INSTANCE("attention_split", 1)
+MTLQWEN_INSTANCE("attention_split_tile_16", 16)
 
 kernel void attention_merge(
     device uint* out [[buffer(0)]], device const uint* partial [[buffer(1)]],

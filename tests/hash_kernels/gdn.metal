@@ -62,20 +62,11 @@ kernel void gdn_gates(device uint2* gates [[buffer(0)]], device const uint* a [[
   }
 }
 
-// Eight value rows of one head, one a lane.
-kernel void gdn_recurrent(device uint* out [[buffer(0)]], device uint* banks [[buffer(1)]],
-                          device const uint* act [[buffer(2)]],
-                          device const uint2* gates [[buffer(3)]],
-                          device const uint* banks_in [[buffer(4)]],
-                          device const QueryArgs* queries [[buffer(5)]],
-                          constant GdnArgs& args [[buffer(6)]], constant Pass& pass [[buffer(7)]],
-                          uint2 group [[threadgroup_position_in_grid]],
-                          uint lane [[thread_index_in_simdgroup]]) {
-  if (lane >= 8) return;
-  device const QueryArgs& query = queries[group.y];
+// The value row `value` of one head.
+inline void recur(device uint* out, device uint* banks, device const uint* act,
+                  device const uint2* gates, device const uint* banks_in,
+                  device const QueryArgs& query, constant GdnArgs& args, uint v_head, uint value) {
   const uint dim = args.head_dim;
-  const uint v_head = group.x / (dim / 8);
-  const uint value = group.x % (dim / 8) * 8 + lane;
   const uint k_head =
       args.k_head_tiled != 0 ? v_head % args.n_k_heads : v_head / (args.n_v_heads / args.n_k_heads);
   const uint channels = (2 * args.n_k_heads + args.n_v_heads) * dim;
@@ -98,6 +89,27 @@ kernel void gdn_recurrent(device uint* out [[buffer(0)]], device uint* banks [[b
     out[(row * args.n_v_heads + v_head) * dim + value] = sum;
   }
 }
+
+// Long queries are gdn_chunk's, the others gdn_recurrent's. Any number of values a group, one a lane.
+template <bool kChunk>
+kernel void
+gdn_state(device uint* out [[buffer(0)]], device uint* banks [[buffer(1)]],
+          device const uint* act [[buffer(2)]], device const uint2* gates [[buffer(3)]],
+          device const uint* banks_in [[buffer(4)]], device const QueryArgs* queries [[buffer(5)]],
+          constant GdnArgs& args [[buffer(6)]], constant Pass& pass [[buffer(7)]],
+          uint2 group [[threadgroup_position_in_grid]], uint2 groups [[threadgroups_per_grid]],
+          uint lane [[thread_index_in_simdgroup]]) {
+  device const QueryArgs& query = queries[group.y];
+  if (kChunk != (query.count >= args.chunk_rows)) return;
+  const uint values = args.n_v_heads * args.head_dim / groups.x;
+  if (lane >= values) return;
+  const uint value = group.x * values + lane;
+  recur(out, banks, act, gates, banks_in, query, args, value / args.head_dim,
+        value % args.head_dim);
+}
+
+template [[host_name("gdn_recurrent")]] [[kernel]] decltype(gdn_state<false>) gdn_state<false>;
+template [[host_name("gdn_chunk")]] [[kernel]] decltype(gdn_state<true>) gdn_state<true>;
 
 kernel void gdn_norm(device uint* out [[buffer(0)]], device const uint* o [[buffer(1)]],
                      device const uint* z [[buffer(2)]], device const float* weight [[buffer(3)]],
