@@ -152,7 +152,6 @@ inline void attend(thread const Tile& tile, device const half* keys, device cons
       block_top[i] = simd_max(block_top[i]);
       fade[i] = precise::exp(top[i] - block_top[i]);
       top[i] = block_top[i];
-      total[i] *= fade[i];
     }
 #pragma unroll
     for (uint j = 0; j < kLaneKeys; j++) {
@@ -160,7 +159,8 @@ inline void attend(thread const Tile& tile, device const half* keys, device cons
       for (uint i = 0; i < kVecs; i++) {
         const float4 weight = precise::exp(scores[j][i] - top[i]);
         weights[(j * 32 + lane) * kVecs + i] = weight;
-        total[i] += weight;
+        // An explicit fma: left to the compiler, some instances contract it and others do not.
+        total[i] = j == 0 ? fma(total[i], fade[i], weight) : total[i] + weight;
       }
     }
     simdgroup_barrier(mem_flags::mem_threadgroup);
