@@ -88,7 +88,7 @@ struct Cell {
   AccessSet readers;  // since the last write
   AccessSet atomics;  // since the last write
   bool atomics_write;
-  bool is_split;  // of the first byte of a word: see Region
+  bool is_split;  // of a word: see Region
 
   bool written() const { return writer || atomics_write; }
 

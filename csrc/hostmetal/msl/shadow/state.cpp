@@ -28,13 +28,19 @@ uint32_t place_of(const void* return_address) {
   return (uint32_t)((const char*)return_address - 1 - &__ehdr_start);
 }
 
-uint64_t whole_words(uint64_t bytes) { return (bytes + kWord - 1) / kWord * kWord; }
-
 // Address space of which only what is touched becomes memory, all zero.
 void* reserve(uint64_t bytes) {
   void* at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   return at == MAP_FAILED ? nullptr : at;
+}
+
+uint64_t n_words(uint64_t bytes) { return (bytes + kWord - 1) / kWord; }
+
+Cell* reserve_cells(uint64_t n) { return (Cell*)reserve(n * sizeof(Cell)); }
+
+void release_cells(Cell* cells, uint64_t n) {
+  if (cells) munmap(cells, n * sizeof(Cell));
 }
 
 }  // namespace
@@ -47,8 +53,9 @@ bool Shadow::start(Worker& worker, const MslDispatch& run, const uint64_t* buffe
   capacity_ = capacity;
   n_segments_ = 1;
   segments_ = (Segment*)reserve(kMaxSegments * sizeof(Segment));
-  arena_cells_ = (Cell*)reserve(kArenaBytes * sizeof(Cell));
-  bool enough = segments_ && arena_cells_;
+  arena_words_ = reserve_cells(n_words(kArenaBytes));
+  arena_cells_ = reserve_cells(kArenaBytes);
+  bool enough = segments_ && arena_words_ && arena_cells_;
   for (uint32_t i = 0; i < MSL_MAX_BUFFERS; ++i) {
     const char* begin = (const char*)run.buffers[i];
     if ((run.kernel->buffer_mask >> i & 1) == 0 || buffer_bytes[i] == 0) continue;
@@ -56,18 +63,21 @@ bool Shadow::start(Worker& worker, const MslDispatch& run, const uint64_t* buffe
     for (uint32_t k = 0; k < n_buffers_; ++k) bound_before |= buffers_[k].begin == begin;
     if (bound_before) continue;
     Region& region = buffers_[n_buffers_++];
-    region = {begin, buffer_bytes[i], nullptr, (int32_t)i};
-    region.cells = (Cell*)reserve(whole_words(region.bytes) * sizeof(Cell));
-    enough = enough && region.cells;
+    region = {begin, buffer_bytes[i], nullptr, nullptr, (int32_t)i};
+    region.words = reserve_cells(n_words(region.bytes));
+    region.cells = reserve_cells(n_words(region.bytes) * kWord);
+    enough = enough && region.words && region.cells;
   }
   return enough;
 }
 
 void Shadow::finish() {
   if (segments_) munmap(segments_, kMaxSegments * sizeof(Segment));
-  if (arena_cells_) munmap(arena_cells_, kArenaBytes * sizeof(Cell));
+  release_cells(arena_words_, n_words(kArenaBytes));
+  release_cells(arena_cells_, kArenaBytes);
   for (uint32_t i = 0; i < n_buffers_; ++i) {
-    if (buffers_[i].cells) munmap(buffers_[i].cells, whole_words(buffers_[i].bytes) * sizeof(Cell));
+    release_cells(buffers_[i].words, n_words(buffers_[i].bytes));
+    release_cells(buffers_[i].cells, n_words(buffers_[i].bytes) * kWord);
   }
 }
 
@@ -93,9 +103,10 @@ void Shadow::add_array(const char* begin, uint32_t bytes) {
     if (arrays_[i].begin == begin) return;
   }
   if (n_arrays_ == kMaxArrays) stop("more threadgroup arrays than the shadow build can watch");
-  Cell* cells = arena_cells_ + (begin - worker_->arena);
-  memset((void*)cells, 0, whole_words(bytes) * sizeof(Cell));
-  arrays_[n_arrays_++] = {begin, bytes, cells, -1};
+  // The cells of its bytes are set when a word is split.
+  Cell* words = arena_words_ + (uint64_t)(begin - worker_->arena) / kWord;
+  memset((void*)words, 0, n_words(bytes) * sizeof(Cell));
+  arrays_[n_arrays_++] = {begin, bytes, words, arena_cells_ + (begin - worker_->arena), -1};
 }
 
 void Shadow::pass_barrier(bool whole_threadgroup, uint32_t mem_flags, uint32_t line) {
@@ -157,23 +168,22 @@ void Shadow::access(const char* at, uint64_t bytes, AccessKind kind, const void*
   const uint64_t end = first + bytes;
   bool sound = true;
   for (uint64_t i = first; i < end;) {
-    Cell* word = region->cells + i / kWord * kWord;
+    Cell& word = region->words[i / kWord];
     const bool whole = i % kWord == 0 && end - i >= kWord;
-    if (!whole && !word->is_split) split(word);
-    sound = sound && check_cell(*region, i, kind, now);
-    region->cells[i].add(kind, now, segments_, memory);
-    i += word->is_split ? 1 : kWord;
+    if (!whole && !word.is_split) {
+      for (uint64_t k = 0; k < kWord; ++k) region->cells[i / kWord * kWord + k] = word;
+      word.is_split = true;
+    }
+    Cell& cell = word.is_split ? region->cells[i] : word;
+    sound = sound && check_cell(cell, *region, i, kind, now);
+    cell.add(kind, now, segments_, memory);
+    i += word.is_split ? 1 : kWord;
   }
 }
 
-void Shadow::split(Cell* word) {
-  word->is_split = true;
-  for (uint64_t i = 1; i < kWord; ++i) word[i] = word[0];
-}
-
 // False where it made a report: one for each access is enough.
-bool Shadow::check_cell(const Region& region, uint64_t offset, AccessKind kind, Access now) {
-  const Cell& cell = region.cells[offset];
+bool Shadow::check_cell(const Cell& cell, const Region& region, uint64_t offset, AccessKind kind,
+                        Access now) {
   const Segment& segment = segments_[now.segment];
   const MemoryKind memory = region.buffer < 0 ? kThreadgroupMemory : kDeviceMemory;
   const Access before = cell.conflict(kind, segment, segments_, memory);

@@ -7,12 +7,13 @@ namespace msl {
 
 constexpr uint64_t kWord = 4;
 
-// A bound buffer, or an array of threadgroup memory. The first cell of a word stands for the whole
-// word until a part of it is accessed.
+// A bound buffer, or an array of threadgroup memory. A word has one cell until a part of it is
+// accessed, from then on one for each byte.
 struct Region {
   const char* begin;
   uint64_t bytes;
-  Cell* cells;  // one for each byte, whole words
+  Cell* words;
+  Cell* cells;  // one for each byte
   int32_t buffer;
 
   bool holds(const char* at, uint64_t n) const {
@@ -48,8 +49,8 @@ class Shadow {
  private:
   const Region* find(const char* at, bool in_arena);
   bool is_private(const char* at, uint64_t bytes) const;
-  void split(Cell* word);
-  bool check_cell(const Region& region, uint64_t offset, AccessKind kind, Access now);
+  bool check_cell(const Cell& cell, const Region& region, uint64_t offset, AccessKind kind,
+                  Access now);
   uint32_t segment_of(Thread& thread);
 
   MslReport* new_report(uint32_t kind, uint32_t place);
@@ -67,7 +68,8 @@ class Shadow {
   Region arrays_[kMaxArrays];
   uint32_t n_arrays_;
   const Region* last_;
-  Cell* arena_cells_;  // of the whole arena
+  Cell* arena_words_;  // of the whole arena
+  Cell* arena_cells_;
   Segment* segments_;  // [0] is nobody's
   uint32_t n_segments_;
   uint64_t group_;
