@@ -2,7 +2,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -14,11 +13,6 @@ namespace mtlqwen::testing {
 namespace {
 
 using Encoder = MTL4::ComputeCommandEncoder*;
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 void test_every_threadgroup_runs_once() {
   Machine machine;
