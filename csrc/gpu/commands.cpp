@@ -39,6 +39,7 @@ struct Commands::Feedback {
   uint64_t round = 0;  // that the rest belongs to
   bool failed = false;
   bool aborted = false;
+  bool out_of_memory = false;
   std::string error;
   double gpu_seconds = 0.0;
 
@@ -49,6 +50,7 @@ struct Commands::Feedback {
     round = of_round;
     failed = reason != nullptr;
     aborted = failed && is_abort_error(reason);
+    out_of_memory = failed && reason->code() == MTL4::CommandQueueErrorOutOfMemory;
     error = failed ? to_text(reason) : std::string();
     gpu_seconds = feedback->GPUEndTime() - feedback->GPUStartTime();
     arrived.notify_all();
@@ -146,6 +148,10 @@ void Commands::commit_and_wait() {
   const std::lock_guard lock(feedback_->mutex);
   if (feedback_->aborted)
     throw Aborted(concat("[gpu] pass: stopped on request (", feedback_->error, ")"));
+  if (feedback_->out_of_memory) {
+    throw CapacityError(
+        concat("[gpu] pass: out of memory (", feedback_->error, "); nothing was committed"));
+  }
   if (feedback_->failed) {
     throw DeviceError(
         concat("[gpu] pass: the device failed (", feedback_->error, "); nothing was committed"));

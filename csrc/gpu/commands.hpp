@@ -40,7 +40,8 @@ class Commands {
   void copy(const Buffer& from, uint64_t from_offset, const Buffer& to, uint64_t to_offset,
             uint64_t bytes);
   void barrier();  // what follows sees all that was dispatched or copied before
-  // Returns when the GPU is done. Throws DeviceError with the device's words; Aborted after
+  // Returns when the GPU is done. Throws DeviceError with the device's words, CapacityError where it
+  // is out of memory (mappings queued before included), Aborted after
   // Device::request_abort().
   void commit_and_wait();
   [[nodiscard]] double gpu_seconds() const { return gpu_seconds_; }  // of the last round

@@ -217,6 +217,24 @@ void encode_long_work(Commands& commands, RowCopier& copier, const Buffer& to, c
   }
 }
 
+void test_too_many_mappings_are_a_capacity_error() {
+  constexpr uint64_t kTiles = 80'000;
+  Device device(library_path);
+  Commands commands(device);
+  const Heap heap = device.new_heap(kPage, kPage, "heap");
+  const Buffer sparse = device.new_sparse_buffer(kTiles * kPage, kPage, "kv");
+  std::vector<MappingRun> runs;  // every second tile: none can be merged
+  for (uint64_t tile = 0; tile < kTiles; tile += 2)
+    runs.push_back({.buffer_tile = tile, .n_tiles = 1});
+  device.update_mappings(sparse, &heap, runs);
+  commands.begin();
+  check_throws<CapacityError>([&] { commands.commit_and_wait(); }, "more mapped ranges");
+  const MappingRun all{.buffer_tile = 0, .n_tiles = kTiles};
+  device.update_mappings(sparse, nullptr, {&all, 1});
+  commands.begin();
+  commands.commit_and_wait();
+}
+
 void test_abort_from_another_thread() {
   Device device(library_path);
   Commands commands(device);
@@ -304,20 +322,22 @@ int main(int n_arguments, char** arguments) {
   using namespace mtlqwen::testing;
   if (n_arguments < 2) return 2;
   library_path = arguments[1];
-  return run({{"buffers", test_buffers},
-              {"refused memory is named", test_refused_memory_is_named},
-              {"wrapped pages are not copied", test_wrapped_pages_are_not_copied},
-              {"pipelines", test_pipelines},
-              {"missing library is named", test_missing_library_is_named},
-              {"barriers order a chain", test_barriers_order_a_chain},
-              {"arguments are snapshots", test_arguments_are_snapshots},
-              {"begin drops an open round", test_begin_drops_an_open_round},
-              {"launch too large", test_launch_too_large},
-              {"mappings", test_mappings},
-              {"abort from another thread", test_abort_from_another_thread},
-              {"abort stays until cleared", test_abort_stays_until_cleared},
-              {"one device does not stop another", test_one_device_does_not_stop_another},
-              {"round over its limit is reported", test_round_over_its_limit_is_reported},
-              {"open and close", test_open_and_close}},
-             n_arguments > 2 ? arguments[2] : "");
+  return run(
+      {{"buffers", test_buffers},
+       {"refused memory is named", test_refused_memory_is_named},
+       {"wrapped pages are not copied", test_wrapped_pages_are_not_copied},
+       {"pipelines", test_pipelines},
+       {"missing library is named", test_missing_library_is_named},
+       {"barriers order a chain", test_barriers_order_a_chain},
+       {"arguments are snapshots", test_arguments_are_snapshots},
+       {"begin drops an open round", test_begin_drops_an_open_round},
+       {"launch too large", test_launch_too_large},
+       {"mappings", test_mappings},
+       {"too many mappings are a capacity error", test_too_many_mappings_are_a_capacity_error},
+       {"abort from another thread", test_abort_from_another_thread},
+       {"abort stays until cleared", test_abort_stays_until_cleared},
+       {"one device does not stop another", test_one_device_does_not_stop_another},
+       {"round over its limit is reported", test_round_over_its_limit_is_reported},
+       {"open and close", test_open_and_close}},
+      n_arguments > 2 ? arguments[2] : "");
 }

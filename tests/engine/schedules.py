@@ -192,7 +192,7 @@ class Schedule:
         raised = False
         try:
             self.step()
-        except DeviceError:
+        except (CapacityError, DeviceError):
             raised = True
         fired = not inject_fault(kind, 0)
         self.tally.faults += fired
@@ -216,7 +216,7 @@ class Schedule:
                 sequence.may_fail |= sequence.ended is None
         try:
             busy = self.engine.step()
-        except DeviceError:
+        except (CapacityError, DeviceError):
             if not any(s.may_fail for s in self.known) and not self.late_failure:
                 raise
             self.late_failure = False

@@ -82,7 +82,7 @@ def run_all(engine: _core.Engine, runs: list[Run]) -> tuple[int, list[Exception]
     while busy:
         try:
             busy = engine.step()
-        except DeviceError:
+        except (CapacityError, DeviceError):
             failed_steps += 1
         engine.check_integrity()
         for run in runs:
@@ -161,7 +161,7 @@ def check_failure(
     scenario: Scenario, kind: str, failed_steps: int, errors: list[Exception], runs: list[Run]
 ) -> None:
     """One fault is one failed step, or one sequence that got no memory."""
-    wanted = CapacityError if kind == "allocation" else DeviceError
+    wanted = DeviceError if kind == "commit" else CapacityError
     assert all(isinstance(error, wanted) for error in errors)
     if kind == "allocation":
         assert failed_steps == 0
@@ -181,9 +181,9 @@ def test_banks_whose_mapping_failed_are_mapped_again(scenario: Scenario) -> None
     prompt, tokens = scenario.expected[0]
     failing = submit(engine, prompt, max_tokens=N_TOKENS)
     inject_fault("mapping", 2)  # the first is that of the keys and values
-    with pytest.raises(DeviceError, match="mapped ranges"):
+    with pytest.raises(CapacityError, match="mapped ranges"):
         engine.step()
-    with pytest.raises(DeviceError, match="mapped ranges"):
+    with pytest.raises(CapacityError, match="mapped ranges"):
         engine.poll(failing.sequence)
     run = submit(engine, prompt, max_tokens=N_TOKENS)
     while step_and_read(engine, [run]):
