@@ -159,9 +159,14 @@ Poll Engine::poll(SequenceId id) {
   return result;
 }
 
+// Where others share the pass, never two in a row: else a stream of cancels would keep them from
+// moving.
 void Engine::stop_pass_of_locked(SequenceId id) {
-  if (std::find(in_pass_.begin(), in_pass_.end(), id) != in_pass_.end())
-    runtime_->device.request_abort();
+  if (std::find(in_pass_.begin(), in_pass_.end(), id) == in_pass_.end()) return;
+  const bool shared = std::any_of(in_pass_.begin(), in_pass_.end(), [&](SequenceId other) {
+    return !sequences_.at(other).cancel_requested;
+  });
+  if (!shared || !last_pass_stopped_) runtime_->device.request_abort();
 }
 
 void Engine::cancel(SequenceId id) {

@@ -149,6 +149,7 @@ class Engine {
   std::mutex step_mutex_;            // held by the thread inside step()
   uint32_t pass_rows_ = kPassRows;
   uint32_t prefill_rows_ = kPassRows;  // see EngineOptions::prefill_share
+  bool last_pass_stopped_ = false;
   bool closed_ = false;
   Stats stats_;
   std::shared_ptr<Trace> trace_;  // null: none is running

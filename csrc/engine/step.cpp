@@ -264,6 +264,7 @@ void Engine::run_pass(const Batch& batch, std::span<const PackedQuery> packed, S
   } catch (const Aborted&) {
     const std::lock_guard lock(mutex_);
     in_pass_.clear();  // whoever asked is retired by the next step; the others repeat the pass
+    last_pass_stopped_ = true;
     ++stats_.passes_stopped;
     stats_.step_s += seconds_since(record.begin);
     record.outcome = "stopped";
@@ -297,6 +298,7 @@ void Engine::count_committed_locked(const StepRecord& record) {
   const double step_s = seconds_since(record.begin);
   const double gpu_s = runtime_->forward.gpu_seconds();
   ++stats_.passes;
+  last_pass_stopped_ = false;
   stats_.prefill_rows += record.prefill_rows;
   stats_.decode_rows += record.decode_rows;
   stats_.step_s += step_s;

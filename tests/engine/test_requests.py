@@ -161,3 +161,28 @@ def test_a_closed_engine_says_so(kernels: str) -> None:
     for call in (engine.step, engine.stats, lambda: submit(engine, PROMPT)):
         with pytest.raises(RuntimeError, match="closed"):
             call()
+
+
+def test_a_stream_of_cancels_does_not_keep_the_others_from_moving(engine: _core.Engine) -> None:
+    kept = submit(engine, PROMPT * 40, max_tokens=4)
+    done = threading.Event()
+
+    def disturb() -> None:
+        while not done.is_set():
+            for sequence in list(live):
+                engine.cancel(sequence)
+
+    live: list[int] = []
+    thread = threading.Thread(target=disturb)
+    thread.start()
+    try:
+        for _ in range(40):
+            live.append(submit(engine, PROMPT, max_tokens=4).sequence)
+            step_and_read(engine, [kept])
+            if kept.finish_reason is not None:
+                break
+    finally:
+        done.set()
+        thread.join()
+    assert kept.finish_reason == "length"
+    run_all(engine, [])
