@@ -78,7 +78,13 @@ class ChatFormat:
 
     def _unused_character(self, value: object) -> str:
         used = set(self._template.source).union(*_texts(value))
-        return next(char for code in _PRIVATE_USE if (char := chr(code)) not in used)
+        for code in _PRIVATE_USE:
+            if chr(code) not in used:
+                return chr(code)
+        raise ValueError(
+            "[chat] messages: every private-use character of Unicode's first plane is in use; "
+            "leave one of U+E000 to U+F8FF out"
+        )
 
     def _guarded_message(self, message: dict[str, Any], guard: str) -> dict[str, Any]:
         mine = ("content", "reasoning_content") if message["role"] == "assistant" else ()

@@ -242,13 +242,28 @@ class Driver:
                 busy = self._core.step()
                 news = self._core.news()
             except Exception as error:
-                for mailbox in self._served():
-                    if mailbox.sequences:
-                        self._end(mailbox, error)
-                return False
+                return self._survive(error)
             for sequence in news:
                 self._deliver(sequence)
             return busy and not self._closed
+
+    def _survive(self, error: Exception) -> bool:
+        """Tell the sequences of a failed pass; True when others may go on.
+
+        The core knows which sequences the failure ended. Where it names none, all end.
+        """
+        try:
+            news = self._core.news()
+        except Exception:
+            news = []
+        for sequence in news:
+            self._deliver(sequence)
+        if news:
+            return not self._closed
+        for mailbox in self._served():
+            if mailbox.sequences:
+                self._end(mailbox, error)
+        return False
 
     def _sweep(self) -> None:
         """Forget what was dropped since the last pass."""

@@ -97,12 +97,19 @@ def check_number(area: str, name: str, value: object, low: float, high: float) -
     """
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"[{area}] {name}: not a number (got {value!r})")
-    number = float(value)
+    number = _to_float(value)
     if not low <= number <= high:
         raise ValueError(
             f"[{area}] {name}: out of range (got {number:g}, want {low:g} to {high:g})"
         )
     return number
+
+
+def _to_float(value: Real) -> float:
+    try:
+        return float(value)
+    except OverflowError:  # an int beyond any float
+        return -math.inf if value < 0 else math.inf
 
 
 def check_flag(area: str, name: str, value: object) -> None:
@@ -118,7 +125,7 @@ def _integer(name: str, value: object, low: int, high: int) -> int:
 def _temperature(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"[sampling] temperature: not a number (got {value!r})")
-    number = float(value)
+    number = _to_float(value)
     if not math.isfinite(number) or number < 0:
         raise ValueError(
             f"[sampling] temperature: not usable (got {number}, want a finite number >= 0); "

@@ -137,7 +137,14 @@ class Tokenizer:
             added = [_added_from_json(item) for item in items if item["content"]]
             ours: dict[str, Any] = {"added_tokens": [], "post_processor": None, "decoder": None}
             bpe = _parse(json.dumps(data | ours))
-        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        except (
+            OSError,
+            ValueError,
+            TypeError,
+            KeyError,
+            AttributeError,
+            RecursionError,
+        ) as error:
             raise FormatError(f"[tokenizer] {path}: not a tokenizer.json ({error})") from error
         return cls(bpe, added)
 

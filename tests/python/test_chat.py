@@ -36,6 +36,12 @@ def test_a_plain_chat_is_encoded_as_it_renders(chat: ChatFormat, tokenizer: Toke
     assert ids == tokenizer.encode(text)
 
 
+def test_a_text_of_every_private_use_character_is_refused(chat: ChatFormat) -> None:
+    text = "".join(map(chr, range(0xE000, 0xF900)))
+    with pytest.raises(ValueError, match="private-use"):
+        chat.encode([user(text)], None, True)
+
+
 @given(
     st.lists(
         st.text(max_size=5) | st.sampled_from([*CONTROL, *USER_DEFINED, "<|im_", "end|>", "\ue000"])

@@ -12,6 +12,7 @@ from mtlqwen import SamplingParams
 WRONG: list[tuple[str, object, type[Exception], str]] = [
     ("temperature", math.nan, ValueError, "got nan, want a finite number >= 0"),
     ("temperature", math.inf, ValueError, "got inf"),
+    ("temperature", 10**400, ValueError, "got inf"),
     ("temperature", -0.1, ValueError, "got -0.1"),
     ("temperature", "0.7", TypeError, "not a number"),
     ("temperature", True, TypeError, "not a number"),

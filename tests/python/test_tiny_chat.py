@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
-from mtlqwen import CapacityError, Engine, ToolCall
+from mtlqwen import CapacityError, DeviceError, Engine, ToolCall, _core
 
 ANSWER = "61 \u00d7 11 = 671"
 REASONING = "60 \u00d7 11 = 660; 1 \u00d7 11 = 11; 660 + 11 = 671."
@@ -158,3 +159,16 @@ def test_stats_know_memory_and_passes(engine: Engine) -> None:
     assert float(stats["memory_bytes"]) > 40 * 2**20
     assert float(stats["passes"]) > 0
     assert stats["live"] == 0
+
+
+def test_a_failed_pass_leaves_the_waiting_alone() -> None:
+    with Engine("tiny", slots=1, context=512) as engine:
+        handles = [
+            engine.submit("Once upon a time", max_tokens=40, ignore_eos=True) for _ in range(3)
+        ]
+        while not engine.stats()["tokens"]:
+            time.sleep(0.001)
+        _core._testing.inject_fault("commit", 1)
+        with pytest.raises(DeviceError, match="made to fail"):
+            handles[0].result()
+        assert [handle.result().usage.completion_tokens for handle in handles[1:]] == [40, 40]
