@@ -32,7 +32,8 @@ uint64_t checked_bytes(uint64_t n_floats, uint32_t slots, uint64_t limit) {
 }  // namespace
 
 GdnBanks::GdnBanks(Device& device, uint32_t slots, uint64_t n_floats)
-    : device_(device), page_bytes_(0), bank_bytes_(0), heaps_(slots), current_(slots, 0) {
+    : device_(device), page_bytes_(0), bank_bytes_(0), heaps_(slots), mapped_(slots, false),
+      current_(slots, 0) {
   const uint64_t bytes = checked_bytes(n_floats, slots, device.max_buffer_bytes());
   page_bytes_ = choose_page(bytes);
   bank_bytes_ = align_up(bytes, page_bytes_);
@@ -42,27 +43,25 @@ GdnBanks::GdnBanks(Device& device, uint32_t slots, uint64_t n_floats)
 
 GdnBanks::~GdnBanks() {
   try {
-    for (uint32_t slot = 0; slot < heaps_.size(); ++slot) release(slot);
+    for (uint32_t slot = 0; slot < heaps_.size(); ++slot) {
+      if (heaps_[slot].bytes() == 0) continue;
+      const MappingRun run = run_of(slot);
+      device_.update_mappings(buffer_, nullptr, {&run, 1});
+    }
   } catch (const std::exception&) {
     // Out of memory for the list of runs: the heaps go with their buffer, a moment later.
   }
 }
 
 void GdnBanks::ensure(uint32_t slot) {
-  if (heaps_.at(slot).bytes() != 0 || bank_bytes_ == 0) return;
-  Heap heap = device_.new_heap(2 * bank_bytes_, page_bytes_, concat("gdn heap ", slot));
+  if (mapped_.at(slot) || bank_bytes_ == 0) return;
+  if (heaps_[slot].bytes() == 0) {
+    heaps_[slot] = device_.new_heap(2 * bank_bytes_, page_bytes_, concat("gdn heap ", slot));
+    heap_bytes_ += heaps_[slot].bytes();
+  }
   const MappingRun run = run_of(slot);
-  device_.update_mappings(buffer_, &heap, {&run, 1});
-  heap_bytes_ += heap.bytes();
-  heaps_[slot] = std::move(heap);
-}
-
-void GdnBanks::release(uint32_t slot) {
-  if (heaps_.at(slot).bytes() == 0) return;
-  const MappingRun run = run_of(slot);
-  device_.update_mappings(buffer_, nullptr, {&run, 1});
-  heap_bytes_ -= heaps_[slot].bytes();
-  heaps_[slot] = Heap();
+  device_.update_mappings(buffer_, &heaps_[slot], {&run, 1});
+  mapped_[slot] = true;
 }
 
 MappingRun GdnBanks::run_of(uint32_t slot) const {

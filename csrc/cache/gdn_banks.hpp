@@ -29,9 +29,9 @@ class GdnBanks {
   // read them). Throws CapacityError and then has changed nothing.
   void ensure(uint32_t slot);
 
-  // The slot's memory goes; the next ensure() takes and maps it anew. After a failed pass: the mapping
-  // may be what failed.
-  void release(uint32_t slot);
+  // After a failed pass: the mapping may be what failed, so the next ensure() maps the slot's memory
+  // again.
+  void forget_mapping(uint32_t slot) { mapped_.at(slot) = false; }
 
   [[nodiscard]] uint32_t bank(uint32_t slot) const { return current_.at(slot); }  // to be read
   void flip(uint32_t slot) { current_.at(slot) ^= 1U; }  // at commit: what was written is current
@@ -45,7 +45,8 @@ class GdnBanks {
   uint64_t bank_bytes_;
   uint64_t heap_bytes_ = 0;
   Buffer buffer_;
-  std::vector<Heap> heaps_;  // (slots); empty before the first use
+  std::vector<Heap> heaps_;   // (slots); empty before the first use
+  std::vector<bool> mapped_;  // (slots)
   std::vector<uint32_t> current_;
 };
 

@@ -339,11 +339,11 @@ void Engine::free_slot_locked(Sequence& sequence) {
   sequence.slot.reset();
 }
 
-// A mapping may be what failed, and is not tried again: so the slots' banks go, too.
+// A mapping may be what failed: the slots' banks are mapped again at their next use.
 void Engine::fail_live_locked(const std::exception_ptr& error) {
   for (auto& [id, sequence] : sequences_) {
     if (!sequence.slot) continue;
-    runtime_->banks.release(*sequence.slot);
+    runtime_->banks.forget_mapping(*sequence.slot);
     finish_locked(sequence, FinishReason::kError, error);
   }
 }
