@@ -8,10 +8,10 @@
 #define MTLQWEN_INT int
 #define MTLQWEN_ULONG ulong
 #else
-#include <cstdint>
-#define MTLQWEN_UINT std::uint32_t
-#define MTLQWEN_INT std::int32_t
-#define MTLQWEN_ULONG std::uint64_t
+#include <stdint.h>
+#define MTLQWEN_UINT uint32_t
+#define MTLQWEN_INT int32_t
+#define MTLQWEN_ULONG uint64_t
 namespace mtlqwen {
 #endif
 

@@ -79,6 +79,8 @@ uint64_t Device::recommended_bytes() const {
 
 bool Device::is_software() const { return is_software_device(device_.get()); }
 
+bool Device::prefers_int8() const { return mtlqwen::prefers_int8(device_.get()); }
+
 Buffer Device::new_buffer(uint64_t bytes, Storage storage, std::string_view label) {
   const AutoreleaseScope scope;
   const MTL::ResourceOptions mode = storage == Storage::kShared ? MTL::ResourceStorageModeShared

@@ -39,6 +39,7 @@ class Device {
   [[nodiscard]] uint64_t recommended_bytes() const;
   // Threadgroups run on CPU cores: launch tables then prefer few threads with much work each.
   [[nodiscard]] bool is_software() const;
+  [[nodiscard]] bool prefers_int8() const;
   [[nodiscard]] uint64_t allocated_bytes() const { return allocated_bytes_; }
 
   // Throw DeviceError where Metal returns null.

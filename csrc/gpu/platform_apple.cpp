@@ -28,6 +28,8 @@ void require_machine() {
   }
 }
 
+bool prefers_int8(MTL::Device* /*device*/) { return false; }
+
 bool is_software_device(MTL::Device* /*device*/) { return false; }
 
 bool is_abort_error(const NS::Error* /*error*/) { return false; }

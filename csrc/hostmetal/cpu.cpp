@@ -4,17 +4,34 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <fstream>
 #include <sstream>
+#include <string_view>
 #include <thread>
 
 #include "base/error.hpp"
 #if defined(__x86_64__)
+#include <cpuid.h>
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
 #endif
 
 namespace mtlqwen::hostmetal {
 namespace {
+
+#if defined(__x86_64__)
+// Leaf 7, subleaf 1, bit 4 of eax; compilers of our minimum version have no name for it.
+bool has_avx_vnni() {
+  unsigned eax = 0;
+  unsigned ebx = 0;
+  unsigned ecx = 0;
+  unsigned edx = 0;
+  return __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax >> 4 & 1) != 0;
+}
+#endif
 
 std::string first_line(const std::string& path) {
   std::ifstream file(path);
@@ -71,30 +88,48 @@ CpuLevels cpu_levels() {
 #if defined(__x86_64__)
   __builtin_cpu_init();
   return {.avx2 = __builtin_cpu_supports("x86-64-v3") != 0,
-          .avx512 = __builtin_cpu_supports("x86-64-v4") != 0};
+          .avx_vnni = has_avx_vnni(),
+          .avx512 = __builtin_cpu_supports("x86-64-v4") != 0,
+          .avx512_vnni = __builtin_cpu_supports("avx512vnni") != 0};
 #elif defined(__aarch64__)
-  return {.neon = true};
+  return {.neon = true, .dotprod = (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0};
 #else
   return {};
 #endif
 }
 
-std::string choose_isa(const std::string& wanted, const CpuLevels& levels) {
-  if (!levels.avx2 && !levels.avx512 && !levels.neon) {
+Isa choose_isa(const std::string& wanted, const CpuLevels& levels) {
+  struct Choice {
+    std::string_view name;
+    Isa isa;
+    bool has;
+  };
+  const std::array<Choice, 6> choices{{
+      {"avx512+vnni", {"avx512", true}, levels.avx512 && levels.avx512_vnni},
+      {"avx512", {"avx512", false}, levels.avx512},
+      {"avx2+vnni", {"avx2", true}, levels.avx2 && levels.avx_vnni},
+      {"avx2", {"avx2", false}, levels.avx2},
+      {"neon+dotprod", {"neon", true}, levels.neon && levels.dotprod},
+      {"neon", {"neon", false}, levels.neon},
+  }};
+  const auto best = std::ranges::find_if(choices, &Choice::has);
+  if (best == choices.end()) {
     throw DeviceError(
         "[hostmetal] cpu: no supported instruction set (want x86-64 with AVX2, FMA and F16C, or "
         "aarch64); run on a newer machine");
   }
-  if (wanted.empty()) return levels.avx512 ? "avx512" : levels.avx2 ? "avx2" : "neon";
-  if (wanted != "avx2" && wanted != "avx512") {
+  if (wanted.empty()) return best->isa;
+  const auto found = std::ranges::find(choices, wanted, &Choice::name);
+  if (found == choices.end()) {
     throw DeviceError(concat("[hostmetal] MTLQWEN_HOST_ISA: unknown value (got '", wanted,
-                             "', want avx2 or avx512); correct or unset it"));
+                             "', want avx2, avx2+vnni, avx512, avx512+vnni, neon or "
+                             "neon+dotprod); correct or unset it"));
   }
-  if (!(wanted == "avx2" ? levels.avx2 : levels.avx512)) {
+  if (!found->has) {
     throw DeviceError(concat("[hostmetal] MTLQWEN_HOST_ISA: this CPU lacks it (got ", wanted,
-                             ", want ", levels.avx2 ? "avx2" : "none", "); correct or unset it"));
+                             ", want at most ", best->name, "); correct or unset it"));
   }
-  return wanted;
+  return found->isa;
 }
 
 unsigned quota_cores(const std::string& cpu_max) {

@@ -7,16 +7,26 @@ namespace mtlqwen::hostmetal {
 
 // The instruction sets that kernel libraries are built for, as one machine has them.
 struct CpuLevels {
-  bool avx2 = false;    // x86-64-v3
-  bool avx512 = false;  // x86-64-v4
-  bool neon = false;    // every aarch64
+  bool avx2 = false;         // x86-64-v3
+  bool avx_vnni = false;     // int8 dot products beside AVX2
+  bool avx512 = false;       // x86-64-v4
+  bool avx512_vnni = false;  // int8 dot products beside AVX-512
+  bool neon = false;         // every aarch64
+  bool dotprod = false;      // int8 dot products beside NEON
+};
+
+// A kernel library, and whether its twins for int8 dot products can run.
+struct Isa {
+  std::string name;  // "avx2", "avx512", "neon"
+  bool dot = false;
+  bool operator==(const Isa&) const = default;
 };
 
 [[nodiscard]] CpuLevels cpu_levels();
 
-// Which library to load, "avx2", "avx512" or "neon": `wanted`, or the best one where that is empty. Throws DeviceError
-// where the CPU has no library or not the wanted one, or `wanted` is none of the names.
-[[nodiscard]] std::string choose_isa(const std::string& wanted, const CpuLevels& levels);
+// What to load: `wanted` ("avx2", "avx2+vnni", ..: docs/environment.md), or the best where that is empty. Throws
+// DeviceError where the CPU has no library or not the wanted one, or `wanted` is none of the names.
+[[nodiscard]] Isa choose_isa(const std::string& wanted, const CpuLevels& levels);
 
 // Cores that this process may use: its affinity mask, and what its control groups grant it.
 [[nodiscard]] unsigned usable_cores();

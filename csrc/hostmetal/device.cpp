@@ -28,8 +28,8 @@ using mtlqwen::hostmetal::host;
 using mtlqwen::hostmetal::HostDevice;
 
 Device* CreateSystemDefaultDevice() {
-  const auto checks = mtlqwen::hostmetal::read_environment().checks;
-  return new HostDevice(mtlqwen::hostmetal::make_cpu_executor(checks), checks);
+  const auto environment = mtlqwen::hostmetal::read_environment();
+  return new HostDevice(mtlqwen::hostmetal::make_cpu_executor(environment), environment.checks);
 }
 
 NS::String* Device::name() const {

@@ -55,10 +55,18 @@ HostChecks parse_checks(std::string_view words, std::string_view seed) {
   return checks;
 }
 
+bool parse_kernels(std::string_view word) {
+  if (word.empty() || word == "auto") return true;
+  if (word == "msl") return false;
+  throw DeviceError(concat("[hostmetal] MTLQWEN_HOST_KERNELS: unknown value (got '", word,
+                           "', want auto or msl); correct or unset it"));
+}
+
 }  // namespace
 
 Environment read_environment() {
   return {.isa = std::string(variable("MTLQWEN_HOST_ISA")),
+          .has_twins = parse_kernels(variable("MTLQWEN_HOST_KERNELS")),
           .checks = parse_checks(variable("MTLQWEN_HOST_CHECK"), variable("MTLQWEN_HOST_SEED"))};
 }
 

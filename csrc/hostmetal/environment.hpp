@@ -17,7 +17,8 @@ struct HostChecks {
 };
 
 struct Environment {
-  std::string isa;  // MTLQWEN_HOST_ISA; empty: the best that the CPU has
+  std::string isa;        // MTLQWEN_HOST_ISA; empty: the best that the CPU has
+  bool has_twins = true;  // MTLQWEN_HOST_KERNELS: auto; false: msl
   HostChecks checks;
 };
 

@@ -63,9 +63,11 @@ class Executor {
   // Runs all of a group, in no order, and returns when it is done. Stops early once *abort is not zero.
   [[nodiscard]] virtual RunResult run(std::span<const Work> group,
                                       const volatile uint32_t* abort) = 0;
+  // True where kernels that have a twin run as that.
+  [[nodiscard]] virtual bool has_twins() const = 0;
   [[nodiscard]] virtual std::string name() const = 0;
 };
 
-[[nodiscard]] std::unique_ptr<Executor> make_cpu_executor(const HostChecks& checks);
+[[nodiscard]] std::unique_ptr<Executor> make_cpu_executor(const Environment& environment);
 
 }  // namespace mtlqwen::hostmetal

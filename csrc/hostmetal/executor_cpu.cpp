@@ -42,14 +42,15 @@ void* or_null(void* mapping) { return mapping == MAP_FAILED ? nullptr : mapping;
 
 }  // namespace
 
-std::unique_ptr<Executor> make_cpu_executor(const HostChecks& checks) {
-  return std::make_unique<CpuExecutor>(ThreadPool::shared(), checks);
+std::unique_ptr<Executor> make_cpu_executor(const Environment& environment) {
+  return std::make_unique<CpuExecutor>(ThreadPool::shared(), environment);
 }
 
-CpuExecutor::CpuExecutor(ThreadPool& pool, const HostChecks& checks)
-    : pool_(pool), max_regions_(read_max_regions()), checks_(checks) {
+CpuExecutor::CpuExecutor(ThreadPool& pool, const Environment& environment)
+    : pool_(pool), max_regions_(read_max_regions()), checks_(environment.checks),
+      has_twins_(environment.has_twins) {
   // Shuffled groups watch their writes by faults, too.
-  if (checks.guard || checks.shuffle) install_traps();
+  if (checks_.guard || checks_.shuffle) install_traps();
 }
 
 std::string CpuExecutor::name() const {
@@ -124,9 +125,9 @@ std::string check_library(const MslLibrary* library, const std::string& isa) {
 }
 
 const MslLibrary* CpuExecutor::open_library(const std::string& path, std::string& error) {
-  const std::string isa = choose_isa(read_environment().isa, cpu_levels());
+  const Isa isa = choose_isa(read_environment().isa, cpu_levels());
   std::filesystem::path file = std::filesystem::absolute(path);
-  file.replace_extension("." + isa + ".so");
+  file.replace_extension("." + isa.name + ".so");
   const auto fail = [&](const std::string& what) -> const MslLibrary* {
     error = concat("[hostmetal] ", file.string(), ": ", what);
     return nullptr;
@@ -139,7 +140,8 @@ const MslLibrary* CpuExecutor::open_library(const std::string& path, std::string
   const auto entry = reinterpret_cast<Entry>(dlsym(handle, "msl_library"));
   if (!entry) return fail("not a kernel library (no symbol msl_library)");
   const MslLibrary* library = entry();
-  const std::string problem = check_library(library, isa);
+  const std::string problem = check_library(library, isa.name);
+  has_dot_ = isa.dot;
   return problem.empty() ? library : fail(problem);
 }
 
@@ -154,11 +156,19 @@ uint64_t units_of(const Work& work) {
   return uint64_t{groups[0]} * groups[1] * groups[2];
 }
 
+enum class Twins : uint8_t { kNone, kPlain, kDot };
+
+MslTwin twin_of(const MslKernel& kernel, Twins twins) {
+  if (twins == Twins::kNone) return nullptr;
+  return twins == Twins::kDot && kernel.dot_twin ? kernel.dot_twin : kernel.twin;
+}
+
 // A group as one row of units: those of its first work, then those of the second, and so on.
 class GroupRun {
  public:
-  GroupRun(std::span<const Work> group, const volatile uint32_t* abort, const HostChecks& checks)
-      : group_(group), abort_(abort), checks_(checks) {
+  GroupRun(std::span<const Work> group, const volatile uint32_t* abort, const HostChecks& checks,
+           Twins twins)
+      : group_(group), abort_(abort), checks_(checks), twins_(twins) {
     starts_.reserve(group.size());
     for (const Work& work : group) {
       starts_.push_back(units_);
@@ -197,6 +207,10 @@ class GroupRun {
     const Work& work = group_[index];
     if (work.kind != WorkKind::kLaunch) {
       result.status = move_units(work, first, count);
+      return;
+    }
+    if (const MslTwin twin = twin_of(*work.dispatch.kernel, twins_)) {
+      result.status = twin(&work.dispatch, first, count);
       return;
     }
     char error[256] = "";
@@ -254,6 +268,7 @@ class GroupRun {
   std::span<const Work> group_;
   const volatile uint32_t* abort_;
   const HostChecks& checks_;
+  const Twins twins_;
   std::vector<uint64_t> starts_;
   uint64_t units_ = 0;
   std::atomic<bool> stopped_{false};
@@ -263,7 +278,8 @@ class GroupRun {
 }  // namespace
 
 RunResult CpuExecutor::run(std::span<const Work> group, const volatile uint32_t* abort) {
-  GroupRun run(group, abort, checks_);
+  const Twins twins = !has_twins_ ? Twins::kNone : has_dot_ ? Twins::kDot : Twins::kPlain;
+  GroupRun run(group, abort, checks_, twins);
   pool_.run(run.units(), run);
   return run.take_result();
 }

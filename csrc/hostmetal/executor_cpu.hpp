@@ -9,7 +9,7 @@ namespace mtlqwen::hostmetal {
 
 class CpuExecutor : public Executor {
  public:
-  explicit CpuExecutor(ThreadPool& pool, const HostChecks& checks = {});
+  explicit CpuExecutor(ThreadPool& pool, const Environment& environment = {});
 
   void* allocate(uint64_t bytes) override;
   void free(void* address, uint64_t bytes) override;
@@ -21,12 +21,15 @@ class CpuExecutor : public Executor {
   [[nodiscard]] uint64_t max_regions() const override { return max_regions_; }
   const MslLibrary* open_library(const std::string& path, std::string& error) override;
   RunResult run(std::span<const Work> group, const volatile uint32_t* abort) override;
+  [[nodiscard]] bool has_twins() const override { return has_twins_; }
   [[nodiscard]] std::string name() const override;
 
  private:
   ThreadPool& pool_;
   const uint64_t max_regions_;
   const HostChecks checks_;
+  const bool has_twins_;
+  std::atomic<bool> has_dot_{false};  // of the CPU level that the library was opened for
   std::atomic<uint64_t> n_allocated_{0};
 };
 

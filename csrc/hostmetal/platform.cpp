@@ -19,6 +19,10 @@ void require_machine() {
 
 bool is_software_device(MTL::Device* device) { return device != nullptr; }
 
+bool prefers_int8(MTL::Device* device) {
+  return device && hostmetal::host(device)->executor().has_twins();
+}
+
 bool is_abort_error(const NS::Error* error) {
   return error && hostmetal::text_of(error->domain()) == hostmetal::kAbortDomain;
 }

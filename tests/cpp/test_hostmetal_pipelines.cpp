@@ -121,7 +121,7 @@ std::string load_error(const Machine& machine, const fs::path& path) {
 
 void test_libraries_that_are_none() {
   const Machine machine;
-  const std::string isa = hostmetal::choose_isa("", hostmetal::cpu_levels());
+  const std::string isa = hostmetal::choose_isa("", hostmetal::cpu_levels()).name;
   const fs::path folder = fs::temp_directory_path() / ("mtlqwen-" + std::to_string(getpid()));
   fs::create_directory(folder);
   const fs::path path = folder / "kernels.metallib";
@@ -147,14 +147,24 @@ void test_the_real_library_loads() {
 
 void test_isa_is_chosen_by_cpu_and_environment() {
   using hostmetal::choose_isa;
+  using hostmetal::Isa;
   const hostmetal::CpuLevels old_cpu;
   const hostmetal::CpuLevels avx2{.avx2 = true};
   const hostmetal::CpuLevels avx512{.avx2 = true, .avx512 = true};
+  const hostmetal::CpuLevels vnni{
+      .avx2 = true, .avx_vnni = true, .avx512 = true, .avx512_vnni = true};
   const hostmetal::CpuLevels neon{.neon = true};
-  check_equal(choose_isa("", avx2), "avx2");
-  check_equal(choose_isa("", avx512), "avx512");
-  check_equal(choose_isa("avx2", avx512), "avx2");
-  check_equal(choose_isa("", neon), "neon");
+  const hostmetal::CpuLevels dotprod{.neon = true, .dotprod = true};
+  check(choose_isa("", avx2) == Isa{"avx2", false});
+  check(choose_isa("", avx512) == Isa{"avx512", false});
+  check(choose_isa("", vnni) == Isa{"avx512", true});
+  check(choose_isa("avx512", vnni) == Isa{"avx512", false});
+  check(choose_isa("avx2+vnni", vnni) == Isa{"avx2", true});
+  check(choose_isa("avx2", avx512) == Isa{"avx2", false});
+  check(choose_isa("", neon) == Isa{"neon", false});
+  check(choose_isa("", dotprod) == Isa{"neon", true});
+  check(choose_isa("neon", dotprod) == Isa{"neon", false});
+  check_throws<DeviceError>([&] { (void)choose_isa("avx512+vnni", avx512); }, "this CPU lacks it");
   check_throws<DeviceError>([&] { (void)choose_isa("", old_cpu); }, "AVX2");
   check_throws<DeviceError>([&] { (void)choose_isa("avx512", avx2); }, "this CPU lacks it");
   check_throws<DeviceError>([&] { (void)choose_isa("avx2", neon); }, "this CPU lacks it");
@@ -164,6 +174,13 @@ void test_isa_is_chosen_by_cpu_and_environment() {
   check(contains(load_error(Machine(), "kernels.metallib"), "sse9"));
   unsetenv("MTLQWEN_HOST_ISA");
   require_machine();
+  setenv("MTLQWEN_HOST_KERNELS", "fast", 1);
+  check_throws<DeviceError>([] { (void)hostmetal::read_environment(); }, "MTLQWEN_HOST_KERNELS");
+  for (const char* kernels : {"", "auto", "msl"}) {
+    setenv("MTLQWEN_HOST_KERNELS", kernels, 1);
+    check_equal(prefers_int8(Machine().device.get()), std::string(kernels) != "msl");
+  }
+  unsetenv("MTLQWEN_HOST_KERNELS");
   check(is_software_device(Machine().device.get()));
 }
 

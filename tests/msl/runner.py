@@ -34,7 +34,7 @@ MAX_THREADGROUP_SLOTS = 8
 MAX_CONSTANTS = 64
 CHECK_DIVERGENCE, CHECK_POISON, CHECK_SHUFFLE = 1, 2, 4
 OK, ABORTED, FAILED = 0, 1, 2
-ABI_VERSION = 1
+ABI_VERSION = 2
 
 # struct format of each MTL::DataType that a function constant may have.
 _FORMATS = {
@@ -68,6 +68,8 @@ class _Kernel(ctypes.Structure):
         ("n_constants", ctypes.c_uint32),
         ("constants", ctypes.POINTER(_Constant)),
         ("entry", ctypes.c_void_p),
+        ("twin", ctypes.c_void_p),
+        ("dot_twin", ctypes.c_void_p),
     )
 
 

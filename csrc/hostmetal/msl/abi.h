@@ -4,7 +4,7 @@
 #pragma once
 #include <stdint.h>
 
-#define MSL_ABI_VERSION 1
+#define MSL_ABI_VERSION 2
 #define MSL_MAX_BUFFERS 31           // [[buffer(0..30)]]
 #define MSL_MAX_THREADGROUP_SLOTS 8  // [[threadgroup(0..7)]]
 #define MSL_MAX_CONSTANTS 64         // [[function_constant(0..63)]]
@@ -22,6 +22,11 @@ typedef struct {
   const char* name;
 } MslConstant;
 
+// A hand-written SIMD form of a kernel. Runs threadgroups first .. first + count - 1 of the dispatch
+// on the calling thread; any number of threads may be inside. Returns MSL_OK or MSL_ABORTED.
+struct MslDispatch;
+typedef int (*MslTwin)(const struct MslDispatch* dispatch, uint64_t first, uint64_t count);
+
 typedef struct {
   const char* name;             // host_name, else the function's own name
   uint32_t buffer_mask;         // bit n: the kernel has an argument [[buffer(n)]]
@@ -29,9 +34,11 @@ typedef struct {
   uint32_t n_constants;
   const MslConstant* constants;
   const void* entry;  // private to the library
+  MslTwin twin;       // null: there is none
+  MslTwin dot_twin;   // for CPUs that multiply and add int8 in one instruction; null: `twin` serves
 } MslKernel;
 
-typedef struct {
+typedef struct MslDispatch {
   const MslKernel* kernel;
   void* buffers[MSL_MAX_BUFFERS];         // host pointers; null where not bound
   uint64_t constants[MSL_MAX_CONSTANTS];  // by index, value in the low bytes

@@ -24,9 +24,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rewriter import DATA_TYPES, Kernel, Rewriter
+from rewriter import Rewriter
+from table import add_twins, kernel_record, kernel_table, reject_duplicates, reject_strangers
 from tokens import MslError
 from toolchain import Toolchain, ToolError, find_toolchain, run
+from twins import TWIN_DIR, TwinFile, twin_files, twin_names
 
 HERE = Path(__file__).resolve().parent
 METAL_DIR = HERE.parents[2] / "metal"
@@ -77,6 +79,7 @@ class Unit:
     isa: str
     folder: Path
     shadow: bool
+    twin: TwinFile | None = None
 
     @property
     def level(self) -> str:
@@ -91,29 +94,43 @@ class Unit:
     @property
     def base(self) -> Path:
         """Path of the products, without suffix."""
-        prefix = "" if self.is_kernel else "runtime-"
-        return self.folder / f"{prefix}{self.source.stem}.{self.level}"
+        stem = self.source.stem
+        label = stem if self.is_kernel else self.twin.label if self.twin else f"runtime-{stem}"
+        return self.folder / f"{label}.{self.level}"
 
 
 class Builder:
     """Builds one set of sources into one folder."""
 
     def __init__(
-        self, toolchain: Toolchain, output: Path, includes: list[Path], *, shadow: bool = False
+        self,
+        toolchain: Toolchain,
+        output: Path,
+        includes: list[Path],
+        *,
+        without_twins: set[Path],
+        shadow: bool = False,
     ) -> None:
-        """Prepare the folder for intermediate files."""
+        """Prepare the folder for intermediate files.
+
+        Kernels of the files `without_twins` run as they are written there.
+        """
         self._tools = toolchain
         self._output = output
         self._objects = output / "kernels"
         self._objects.mkdir(parents=True, exist_ok=True)
         self._includes = [f"-I{path}" for path in includes]
+        self._without_twins = without_twins
         self._shadow = shadow
         self._own = _digest(
             [*sorted(HERE.glob("*.py")), *sorted(HERE.glob("shim/*")), *_sources("runtime", "*"),
-             *_sources("shadow", "*"), HERE / "abi.h"], toolchain.description
+             *_sources("shadow", "*"), *sorted(TWIN_DIR.glob("*.h")), HERE / "abi.h"],
+            toolchain.description,
         )  # fmt: skip
 
-    def build(self, sources: list[Path], isas: list[str], jobs: int) -> list[Path]:
+    def build(
+        self, sources: list[Path], twins: list[TwinFile], isas: list[str], jobs: int
+    ) -> list[Path]:
         """Build one library for each level; return their paths."""
         runtime = _sources("runtime", "*.cpp")
         if self._shadow:
@@ -122,6 +139,11 @@ class Builder:
             Unit(source, isa, self._objects, self._shadow)
             for isa in isas
             for source in [*sources, *runtime]
+        ]
+        units += [
+            Unit(twin.source, isa, self._objects, self._shadow, twin)
+            for isa in isas
+            for twin in twins
         ]
         with ThreadPoolExecutor(jobs) as pool:
             results = list(pool.map(self._build_unit, units))
@@ -169,30 +191,42 @@ class Builder:
         self._compile(unit, base + ".cpp", what)
         return {
             "files": _dependencies(depfile),
-            "kernels": [_kernel_record(kernel) for kernel in rewritten.kernels],
+            "kernels": [kernel_record(kernel) for kernel in rewritten.kernels],
         }
 
     def _compile_runtime(self, unit: Unit) -> dict[str, Any]:
-        self._compile(unit, str(unit.source), f"{unit.source.name} ({unit.level})")
-        return {"files": [str(unit.source)], "kernels": []}
+        self._compile(unit, str(unit.source), f"{unit.base.name}")
+        twins = twin_names(unit.twin) if unit.twin else []
+        prefix = "dot_twin_" if unit.twin and unit.twin.dot else "twin_"
+        return {
+            "files": [str(unit.source)],
+            "kernels": [],
+            "twins": [[prefix + name, name] for name in twins],
+        }
 
     def _compile(self, unit: Unit, source: str, what: str) -> None:
         flags = [*COMPILE, *ISAS[unit.isa], *(X86_ONLY if unit.isa != "neon" else [])]
         if unit.shadow:
             flags += SHADOW + (INSTRUMENT if unit.is_kernel else [])
+        flags += [*unit.twin.flags(unit.isa), *self._includes] if unit.twin else []
         defines = [f'-DMSL_ISA="{unit.isa}"', f"-I{HERE / 'shim'}"]
         self._tools.compile([*flags, *defines, source, "-o", f"{unit.base}.o"], what=what)
 
     def _link(self, isa: str, parts: list[tuple[Unit, dict[str, Any]]]) -> Path:
         kernels = [kernel for _, record in parts for kernel in record["kernels"]]
-        _reject_duplicates(kernels)
+        reject_duplicates(kernels)
+        twins = dict(twin for _, record in parts for twin in record.get("twins", []))
+        reject_strangers(twins, kernels)
+        for unit, record in parts:
+            if unit.source not in self._without_twins:
+                add_twins(record["kernels"], twins)
         table = Unit(self._objects / "table.cpp", isa, self._objects, self._shadow)
         target = self._output / f"kernels.{table.level}.so"
         stamp = self._objects / f"link.{table.level}"
-        key = _digest([], json.dumps([record["key"] for _, record in parts]) + self._own)
+        key = _digest([], json.dumps([[u.source.name, r["key"]] for u, r in parts]) + self._own)
         if target.exists() and stamp.exists() and stamp.read_text() == key:
             return target
-        table.source.write_text(_table(kernels))
+        table.source.write_text(kernel_table(kernels))
         self._compile(table, str(table.source), f"kernel table ({table.level})")
         objects = [f"{unit.base}.o" for unit, _ in parts] + [f"{table.base}.o"]
         scratch = target.with_suffix(".new")
@@ -231,57 +265,6 @@ def _dependencies(depfile: Path) -> list[str]:
     return shlex.split(rule)
 
 
-def _kernel_record(kernel: Kernel) -> dict[str, Any]:
-    return {
-        "name": kernel.name,
-        "symbol": kernel.symbol,
-        "buffer_mask": kernel.signature.buffer_mask,
-        "n_threadgroup_args": kernel.signature.n_threadgroup_args,
-        "constants": [[c.index, DATA_TYPES[c.type], c.name] for c in kernel.constants],
-    }
-
-
-def _reject_duplicates(kernels: list[dict[str, Any]]) -> None:
-    seen: set[str] = set()
-    for kernel in kernels:
-        if kernel["name"] in seen:
-            raise MslError(f"[msl] kernel {kernel['name']} is defined in two files")
-        seen.add(kernel["name"])
-
-
-def _table(kernels: list[dict[str, Any]]) -> str:
-    """Return the C++ of the library's kernel table."""
-    head = [f'#include "{HERE / "abi.h"}"']
-    rows = []
-    for kernel in kernels:
-        symbol, constants = kernel["symbol"], kernel["constants"]
-        head.append(f'extern "C" void {symbol}();')
-        listed = ", ".join(f'{{{i}, {kind}, "{name}"}}' for i, kind, name in constants)
-        if constants:
-            head.append(f"static const MslConstant {symbol}_constants[] = {{{listed}}};")
-        values = [
-            f'"{kernel["name"]}"',
-            f"{kernel['buffer_mask']:#x}u",
-            f"{kernel['n_threadgroup_args']}u",
-            f"{len(constants)}u",
-            f"{symbol}_constants" if constants else "nullptr",
-            f"(const void*){symbol}",
-        ]
-        rows.append(f"  {{{', '.join(values)}}},")
-    tail = [
-        'extern "C" int msl_run(const MslDispatch*, uint64_t, uint64_t, char*, uint64_t);',
-        "static const MslKernel kernels[] = {",
-        *(rows or ["  {}"]),
-        "};",
-        f"static const MslLibrary library = {{MSL_ABI_VERSION, MSL_ISA, {len(kernels)}, kernels,"
-        " msl_run};",
-        'extern "C" __attribute__((visibility("default"))) const MslLibrary* msl_library() {',
-        "  return &library;",
-        "}",
-    ]
-    return "\n".join([*head, *tail]) + "\n"
-
-
 def default_isas() -> list[str]:
     """Return the CPU levels that libraries are built for on this machine."""
     return ["neon"] if platform.machine() in ("aarch64", "arm64") else ["avx2", "avx512"]
@@ -316,8 +299,14 @@ def build(
         MslError: a kernel file breaks a rule of ours.
     """
     sources = kernel_sources(metal_dir, overrides or [])
-    builder = Builder(find_toolchain(), output, [metal_dir], shadow=shadow)
-    return builder.build(sources, isas or default_isas()[: 1 if shadow else None], jobs)
+    # Twins are written to the kernels of the project, and the shadow build watches MSL.
+    has_twins = metal_dir.resolve() == METAL_DIR and not shadow
+    own = set(METAL_DIR.glob("*.metal")) if has_twins else set()
+    builder = Builder(
+        find_toolchain(), output, [metal_dir], without_twins=set(sources) - own, shadow=shadow
+    )
+    twins = twin_files(TWIN_DIR) if has_twins else []
+    return builder.build(sources, twins, isas or default_isas()[: 1 if shadow else None], jobs)
 
 
 def main() -> int:

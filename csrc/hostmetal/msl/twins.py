@@ -1,0 +1,51 @@
+"""The twins of csrc/hostmetal/twins: which kernels have one, and how their files are compiled."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+TWIN_DIR = Path(__file__).resolve().parents[1] / "twins"
+
+# Files that multiply int8: compiled once more for CPUs with instructions for that.
+DOT_FILES = frozenset({"linear_int8.cpp", "mlp_int8.cpp"})
+DOT_FLAGS = {
+    "avx2": ["-mavxvnni"],
+    "avx512": ["-mavx512vnni"],
+    "neon": ["-march=armv8.2-a+dotprod"],
+}
+
+_DECLARED = re.compile(r"^MTLQWEN_TWIN\((\w+)\)", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class TwinFile:
+    """One source file, for one of its compilations."""
+
+    source: Path
+    dot: bool
+
+    @property
+    def label(self) -> str:
+        """Part of the name of the object file."""
+        return f"twin-{self.source.stem}{'-dot' if self.dot else ''}"
+
+    def flags(self, isa: str) -> list[str]:
+        """What the compiler gets beyond the flags of the CPU level."""
+        return ["-DMTLQWEN_DOT", *DOT_FLAGS[isa]] if self.dot else []
+
+
+def twin_files(folder: Path) -> list[TwinFile]:
+    """Every file of `folder`, those of DOT_FILES twice."""
+    files = []
+    for source in sorted(folder.glob("*.cpp")):
+        files.append(TwinFile(source, dot=False))
+        if source.name in DOT_FILES:
+            files.append(TwinFile(source, dot=True))
+    return files
+
+
+def twin_names(file: TwinFile) -> list[str]:
+    """Kernels that the file has a twin of."""
+    return _DECLARED.findall(file.source.read_text(encoding="utf-8"))
