@@ -270,6 +270,14 @@ def default_isas() -> list[str]:
     return ["neon"] if platform.machine() in ("aarch64", "arm64") else ["avx2", "avx512"]
 
 
+def machine_of(isas: list[str]) -> str:
+    """Return the machine that libraries of these CPU levels run on, as platform.machine()."""
+    machines = {"aarch64" if isa == "neon" else "x86_64" for isa in isas}
+    if len(machines) != 1:
+        raise ToolError(f"[msl] --isa: one machine at a time (got {', '.join(isas)})")
+    return machines.pop()
+
+
 def kernel_sources(metal_dir: Path, overrides: list[str]) -> list[Path]:
     """Return the kernel files; `NAME=FILE` puts FILE in the place of metal_dir/NAME."""
     sources = {path.name: path for path in sorted(metal_dir.glob("*.metal"))}
@@ -302,11 +310,16 @@ def build(
     # Twins are written to the kernels of the project, and the shadow build watches MSL.
     has_twins = metal_dir.resolve() == METAL_DIR and not shadow
     own = set(METAL_DIR.glob("*.metal")) if has_twins else set()
+    levels = isas or default_isas()[: 1 if shadow else None]
     builder = Builder(
-        find_toolchain(), output, [metal_dir], without_twins=set(sources) - own, shadow=shadow
+        find_toolchain(machine_of(levels)),
+        output,
+        [metal_dir],
+        without_twins=set(sources) - own,
+        shadow=shadow,
     )
     twins = twin_files(TWIN_DIR) if has_twins else []
-    return builder.build(sources, twins, isas or default_isas()[: 1 if shadow else None], jobs)
+    return builder.build(sources, twins, levels, jobs)
 
 
 def main() -> int:

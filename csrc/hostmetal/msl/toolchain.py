@@ -47,25 +47,40 @@ def run(command: list[str], *, what: str) -> str:
     return done.stdout
 
 
-def find_toolchain() -> Toolchain:
-    """Return the first compiler that will do."""
-    linker = shutil.which("g++") or shutil.which("c++")
-    if not linker:
-        raise ToolError("[msl] linker: no g++ on PATH; install g++ 12 or later")
+def find_toolchain(machine: str = "") -> Toolchain:
+    """Return the first compiler that will do.
+
+    Args:
+        machine: What the products run on, as platform.machine() spells it; else this machine.
+    """
+    here = platform.machine()
+    triple = f"{machine or here}-linux-gnu"
+    is_cross = machine not in ("", here)
+    linker = _linker(f"{triple}-" if is_cross else "")
+    target = f"--target={triple}"
     for name in [*(f"clang++-{n}" for n in range(NEWEST, MINIMUM - 1, -1)), "clang++"]:
         path = shutil.which(name)
         if path and _version(path) >= MINIMUM:
-            return Toolchain((path,), (linker,), f"{name} {_version(path)}")
+            clang = (path, target) if is_cross else (path,)
+            return Toolchain(clang, (linker,), f"{name} {_version(path)}")
     zig = _zig()
     if not zig:
         raise ToolError(
             f"[msl] compiler: no clang >= {MINIMUM} on PATH and no package ziglang; "
             "pip install ziglang"
         )
-    target = f"--target={platform.machine()}-linux-gnu"
     headers = str(zig.parent / "lib" / "include")
     command = (str(zig), "clang", target, "-isystem", headers)
     return Toolchain(command, (linker,), f"ziglang clang ({zig})")
+
+
+def _linker(prefix: str) -> str:
+    for name in ("g++", "c++"):
+        path = shutil.which(prefix + name)
+        if path:
+            return path
+    package = f"g++-{prefix[:-1]}" if prefix else "g++ 12 or later"
+    raise ToolError(f"[msl] linker: no {prefix}g++ on PATH; install {package}")
 
 
 def _version(path: str) -> int:
