@@ -5,6 +5,7 @@
 //   attention_split    (attention_split.metal) for one split of the context: max of q k,
 //                      sum of exp(q k - max), sum of exp(q k - max) v
 //   attention_merge    out = softmax(q k) v * sigmoid(gate), from the splits in order
+//   attention_merge_int8  the same, as int8 rows (int8.h)
 //
 // A plane element is ((slot * slot_tokens + position) * Hkv + kv_head) * D + d. A row sees the
 // positions up to its own. Blocks are absolute: block b holds keys 128 b .. 128 b + 127 of the
@@ -16,6 +17,7 @@
 
 #include "activation.h"
 #include "attention.h"
+#include "int8.h"
 using namespace metal;
 
 constant constexpr uint kLaneDims = 8;  // of the values, for head_dim 256
@@ -93,6 +95,27 @@ attention_prepare(device float* q [[buffer(0)]],  // (rows, H, D)
   }
 }
 
+// softmax(q k) v * sigmoid(gate) of eight dims of a head, four of them from each of `dims` on.
+// Pointers stand at the head's first split, partial sum and gate.
+inline void merge_dims(thread float4* merged, uint2 dims, device const float2* stats,
+                       device const float* partial, device const float* gate, uint n_splits,
+                       uint head_dim) {
+  float top = stats[0].x;
+  for (uint split = 1; split < n_splits; split++) top = max(top, stats[split].x);
+  float total = 0.0f;
+  float4 low = float4(0.0f);
+  float4 high = float4(0.0f);
+  for (uint split = 0; split < n_splits; split++) {
+    const float weight = precise::exp(stats[split].x - top);
+    total += stats[split].y * weight;
+    low += *(device const float4*)(partial + dims.x) * weight;
+    high += *(device const float4*)(partial + dims.y) * weight;
+    partial += head_dim;
+  }
+  merged[0] = low / total * sigmoid(*(device const float4*)(gate + dims.x));
+  merged[1] = high / total * sigmoid(*(device const float4*)(gate + dims.y));
+}
+
 // Grid (H, rows).
 kernel void attention_merge(device float* out [[buffer(0)]],            // (rows, H * D)
                             device const float* partial [[buffer(1)]],  // (rows, H, n_splits, D)
@@ -111,23 +134,41 @@ kernel void attention_merge(device float* out [[buffer(0)]],            // (rows
   const uint head = row * args.n_heads + group.x;
   const uint last = row_position(row, queries[row_query[row]]);
   const uint n_splits = last / (pass.blocks_per_split * kBlock) + 1;
-  device const float2* stat = stats + ulong(head) * pass.n_splits;
-  device const float* from = partial + ulong(head) * pass.n_splits * args.head_dim + dim;
-
-  float top = stat[0].x;
-  for (uint split = 1; split < n_splits; split++) top = max(top, stat[split].x);
-  float total = 0.0f;
-  float4 low = float4(0.0f);
-  float4 high = float4(0.0f);
-  for (uint split = 0; split < n_splits; split++) {
-    const float weight = precise::exp(stat[split].x - top);
-    total += stat[split].y * weight;
-    low += *(device const float4*)from * weight;
-    high += *(device const float4*)(from + 4) * weight;
-    from += args.head_dim;
-  }
-  device const float* gate = qg + ulong(head) * 2 * args.head_dim + args.head_dim + dim;
+  const ulong place = ulong(head) * pass.n_splits;
+  float4 merged[2];
+  merge_dims(merged, uint2(dim, dim + 4), stats + place, partial + place * args.head_dim,
+             qg + (2 * ulong(head) + 1) * args.head_dim, n_splits, args.head_dim);
   device float* to = out + head * args.head_dim + dim;
-  *(device float4*)to = low / total * sigmoid(*(device const float4*)gate);
-  *(device float4*)(to + 4) = high / total * sigmoid(*(device const float4*)(gate + 4));
+  *(device float4*)to = merged[0];
+  *(device float4*)(to + 4) = merged[1];
+}
+
+// Grid (H, rows). A lane takes four dims of the first 128 and four of the others, so that eight
+// neighbours have a qblock.
+kernel void
+attention_merge_int8(device uchar* out8 [[buffer(0)]],           // (rows) int8 rows of H * D
+                     device const float* partial [[buffer(1)]],  // (rows, H, n_splits, D)
+                     device const float2* stats [[buffer(2)]],   // (rows, H, n_splits): max, sum
+                     device const float* qg [[buffer(3)]],       // (rows, H, 2 D): q, then gate
+                     device const QueryArgs* queries [[buffer(4)]],
+                     device const uint* row_query [[buffer(5)]],  // (rows)
+                     constant AttentionArgs& args [[buffer(6)]], constant Pass& pass [[buffer(7)]],
+                     uint2 group [[threadgroup_position_in_grid]],
+                     uint lane [[thread_index_in_simdgroup]]) {
+  const uint row = group.y;
+  const uint head = row * args.n_heads + group.x;
+  const uint last = row_position(row, queries[row_query[row]]);
+  const uint n_splits = last / (pass.blocks_per_split * kBlock) + 1;
+  const ulong place = ulong(head) * pass.n_splits;
+  const uint2 dims = uint2(4 * lane, 4 * lane + 128);
+  // Dims that the head does not have repeat its first ones and are not stored.
+  const bool2 has = dims < args.head_dim;
+  float4 merged[2];
+  merge_dims(merged, select(uint2(0), dims, has), stats + place, partial + place * args.head_dim,
+             qg + (2 * ulong(head) + 1) * args.head_dim, n_splits, args.head_dim);
+  const uint k = args.n_heads * args.head_dim;
+  device uchar* to = out8 + row * int8_row_bytes(k);
+  const uint2 firsts = select(uint2(k), group.x * args.head_dim + dims, has);
+  int8_quantise(to, k, firsts.x, merged[0], lane);
+  int8_quantise(to, k, firsts.y, merged[1], lane);
 }

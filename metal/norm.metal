@@ -1,15 +1,24 @@
 // RMSNorm, and the gathering of the rows that get logits.
 //
-//   rms_norm     out[r][d] = in[r][d] / sqrt(mean_d(in[r][d]^2) + eps) * weight[d]
-//                weight already holds 1 + w
-//   gather_rows  out[i][d] = in[logit_rows[i]][d]
+//   rms_norm       out[r][d] = in[r][d] / sqrt(mean_d(in[r][d]^2) + eps) * weight[d]
+//                  weight already holds 1 + w
+//   rms_norm_int8  the same, and out8[r] = out[r] as an int8 row (int8.h)
+//   gather_rows    out[i][d] = in[logit_rows[i]][d]
 //
-// Grid (1, rows) and (1, n_logit_rows), one simdgroup a row. dim is a multiple of 4. No threadgroup
-// memory.
+// Grid (1, rows) and (1, n_logit_rows), one simdgroup a row. dim is a multiple of 4, for int8 rows of
+// 32. No threadgroup memory.
 #include <metal_stdlib>
 
+#include "int8.h"
 #include "kernel_args.h"
 using namespace metal;
+
+inline float norm_scale(device const float4* x, constant NormArgs& args, uint lane) {
+  float4 squares = float4(0.0f);
+  for (uint i = lane; i < args.dim / 4; i += 32) squares += x[i] * x[i];
+  const float sum = simd_sum(squares.x + squares.y + squares.z + squares.w);
+  return precise::rsqrt(sum / float(args.dim) + args.eps);
+}
 
 kernel void rms_norm(device float* out [[buffer(0)]],           // (rows, dim)
                      device const float* in [[buffer(1)]],      // (rows, dim)
@@ -22,11 +31,33 @@ kernel void rms_norm(device float* out [[buffer(0)]],           // (rows, dim)
   device const float4* w = (device const float4*)weight;
   device float4* y = (device float4*)out + group.y * width;
 
-  float4 squares = float4(0.0f);
-  for (uint i = lane; i < width; i += 32) squares += x[i] * x[i];
-  const float sum = simd_sum(squares.x + squares.y + squares.z + squares.w);
-  const float scale = precise::rsqrt(sum / float(args.dim) + args.eps);
+  const float scale = norm_scale(x, args, lane);
   for (uint i = lane; i < width; i += 32) y[i] = x[i] * scale * w[i];
+}
+
+kernel void rms_norm_int8(device float* out [[buffer(0)]],           // (rows, dim)
+                          device uchar* out8 [[buffer(1)]],          // (rows) int8 rows of dim
+                          device const float* in [[buffer(2)]],      // (rows, dim)
+                          device const float* weight [[buffer(3)]],  // (dim)
+                          constant NormArgs& args [[buffer(4)]], constant Pass& pass [[buffer(5)]],
+                          uint2 group [[threadgroup_position_in_grid]],
+                          uint lane [[thread_index_in_simdgroup]]) {
+  const uint width = args.dim / 4;
+  device const float4* x = (device const float4*)in + group.y * width;
+  device const float4* w = (device const float4*)weight;
+  device float4* y = (device float4*)out + group.y * width;
+  device uchar* row = out8 + group.y * int8_row_bytes(args.dim);
+
+  const float scale = norm_scale(x, args, lane);
+  for (uint start = 0; start < width; start += 32) {
+    const uint i = start + lane;
+    float4 normed = float4(0.0f);
+    if (i < width) {
+      normed = x[i] * scale * w[i];
+      y[i] = normed;
+    }
+    int8_quantise(row, args.dim, 4 * i, normed, lane);
+  }
 }
 
 kernel void gather_rows(device float* out [[buffer(0)]],              // (n_logit_rows, dim)

@@ -77,6 +77,14 @@ kernel void attention_split(
 MTLQWEN_INSTANCE("attention_split", 1)
 MTLQWEN_INSTANCE("attention_split_tile_16", 16)
 
+// Dim d of a head, from all its splits. Pointers stand at the head's first split and gate.
+inline uint merge_dim(device const uint* partial, device const uint2* stats,
+                      device const uint* gate, uint n_splits, uint dim, uint d) {
+  uint sum = 0;
+  for (uint split = 0; split < n_splits; split++) sum += partial[split * dim + d] + stats[split].x;
+  return mix(sum, gate[d]);
+}
+
 kernel void attention_merge(
     device uint* out [[buffer(0)]], device const uint* partial [[buffer(1)]],
     device const uint2* stats [[buffer(2)]], device const uint* qg [[buffer(3)]],
@@ -88,12 +96,32 @@ kernel void attention_merge(
   const uint head = row * args.n_heads + group.x;
   const uint last = row_position(row, queries[row_query[row]]);
   const uint n_splits = last / (pass.blocks_per_split * 128) + 1;
+  const ulong place = ulong(head) * pass.n_splits;
   for (uint d = lane; d < dim; d += 32) {
-    uint sum = 0;
-    for (uint split = 0; split < n_splits; split++) {
-      const ulong place = ulong(head) * pass.n_splits + split;
-      sum += partial[place * dim + d] + stats[place].x;
+    out[head * dim + d] = merge_dim(partial + place * dim, stats + place, qg + (head * 2 + 1) * dim,
+                                    n_splits, dim, d);
+  }
+}
+
+kernel void attention_merge_int8(
+    device uint* out8 [[buffer(0)]], device const uint* partial [[buffer(1)]],
+    device const uint2* stats [[buffer(2)]], device const uint* qg [[buffer(3)]],
+    device const QueryArgs* queries [[buffer(4)]], device const uint* row_query [[buffer(5)]],
+    constant AttentionArgs& args [[buffer(6)]], constant Pass& pass [[buffer(7)]],
+    uint2 group [[threadgroup_position_in_grid]], uint lane [[thread_index_in_simdgroup]]) {
+  const uint row = group.y;
+  const uint dim = args.head_dim;
+  const uint head = row * args.n_heads + group.x;
+  const uint last = row_position(row, queries[row_query[row]]);
+  const uint n_splits = last / (pass.blocks_per_split * 128) + 1;
+  const ulong place = ulong(head) * pass.n_splits;
+  const uint k = args.n_heads * dim;
+  for (uint qblock = lane; qblock < dim / 32; qblock += 32) {
+    uint x[32];
+    for (uint j = 0; j < 32; j++) {
+      x[j] = merge_dim(partial + place * dim, stats + place, qg + (head * 2 + 1) * dim, n_splits,
+                       dim, 32 * qblock + j);
     }
-    out[head * dim + d] = mix(sum, qg[(head * 2 + 1) * dim + d]);
+    store_qblock(out8 + row * int8_words(k), k, group.x * dim / 32 + qblock, x);
   }
 }

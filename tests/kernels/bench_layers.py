@@ -63,10 +63,12 @@ def layer_bench(size: str) -> Iterator[LayerCase | SampleRun]:
     for rows in (1, 32):
         queries = [Query(count=rows, kv_valid=CONTEXT)]
         yield norm_case(rows, widths.hidden)
+        yield norm_case(rows, widths.hidden, int8=True)
         yield gather_case(rows, widths.hidden, range(rows))
         yield swiglu_case(rows, widths.intermediate)
         yield prepare_case(widths.attention, queries, CONTEXT + rows)
         yield attention_case(widths.attention, queries, 8)
+        yield attention_case(widths.attention, queries, 8, int8=True)
         yield conv_case(widths.gdn, queries)
         yield gates_case(rows, widths.gdn.n_v_heads)
         yield recurrent_case(widths.gdn, queries)

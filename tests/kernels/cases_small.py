@@ -30,10 +30,12 @@ DRAWS = [Draw(temperature=1.0, seed=1), Draw()]
 
 CASES: dict[str, Callable[[], list[Launch]]] = {
     "rms_norm": lambda: norm_case(3, 512).launches,
+    "rms_norm_int8": lambda: norm_case(3, 544, int8=True).launches,
     "gather_rows": lambda: gather_case(5, 512, (4, 0)).launches,
     "swiglu": lambda: swiglu_case(2, 384).launches,
     "attention_prepare": lambda: prepare_case(ATTENTION, QUERIES, 256).launches,
     "attention": lambda: attention_case(ATTENTION, QUERIES, 1).launches,
+    "attention to int8": lambda: attention_case(ATTENTION, QUERIES, 1, int8=True).launches,
     "attention of one group": lambda: attention_case(WIDE, QUERIES, 2).launches,
     "attention in tiles": lambda: attention_case(ATTENTION, QUERIES, 1, tile=16).launches,
     "attention in tiles of 8": lambda: attention_case(ATTENTION, QUERIES, 1, tile=8).launches,

@@ -1,4 +1,4 @@
-"""rms_norm, gather_rows and swiglu against float64."""
+"""rms_norm, rms_norm_int8, gather_rows and swiglu against float64."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from cases_layers import EDGE_ROWS, check_case, gather_case, norm_case, swiglu_case
 from harness import Runner, run
+from int8_rows import QBLOCK, quantise, split_rows
 
 HIDDEN = (512, 1024, 2048, 2560, 4096, 5120)  # the bundled model, 0.8B, 2B, 4B, 9B, 27B
 INTERMEDIATE = (1536, 3584, 6144, 9216, 12288, 17408)
@@ -37,6 +38,44 @@ def test_rms_norm_of_zeros_is_zero(runner: Runner) -> None:
     launch.buffers[1][:] = 0
     run(runner, [launch])
     assert not launch.buffers[0].any()
+
+
+@pytest.mark.parametrize("rows", EDGE_ROWS)
+def test_rms_norm_int8_rows(runner: Runner, rows: int) -> None:
+    check_case(runner, norm_case(rows, 512, int8=True))
+
+
+@pytest.mark.parametrize("dim", [32, 96, 544, *HIDDEN])
+def test_rms_norm_int8_dims(runner: Runner, dim: int) -> None:
+    """The int8 row is that of the floats beside it, byte for byte; those are rms_norm's."""
+    case = norm_case(3, dim, int8=True)
+    check_case(runner, case)
+    out, out8, *_ = case.launches[0].buffers
+    assert np.array_equal(out8, quantise(out.astype(np.float32)))
+    plain = norm_case(3, dim)
+    run(runner, plain.launches)
+    assert np.array_equal(plain.launches[0].buffers[0], out)
+
+
+def test_int8_of_zeros_nans_and_infinities(runner: Runner) -> None:
+    """A qblock that cannot be scaled is zero or NaN, and no other one notices."""
+    launch = norm_case(4, 128, int8=True).launches[0]
+    out, out8, x, weight, *_ = launch.buffers
+    x[:] = np.arange(1, 129)
+    weight[:] = 1
+    weight[:QBLOCK] = 0
+    weight[QBLOCK] = 1e-30
+    weight[2 * QBLOCK - 1] = np.inf
+    x[2, 5] = np.nan
+    x[3] = 0
+    run(runner, [launch])
+    quants, scales, sums = split_rows(out8, 128)
+    assert np.array_equal(out8, quantise(out.astype(np.float32)))
+    assert np.isnan(scales).tolist()[:3] == [[False, True, False, False]] * 2 + [[True] * 4]
+    assert not quants[:2, :2].any()
+    assert not sums[:2, :2].any()
+    assert quants[:2, 2:].all()
+    assert not quants[3].any()
 
 
 @pytest.mark.parametrize("logit_rows", [(0,), (4, 0, 2), (1, 1), tuple(range(5))])

@@ -1,0 +1,152 @@
+// attention_prepare, attention_merge and attention_merge_int8: metal/attention.metal.
+#include "attention.h"
+
+#include "int8.h"
+#include "math.h"
+#include "rows.h"
+
+namespace mtlqwen::twins {
+namespace {
+
+constexpr float kHalfMax = 65504.0F;
+
+// A head, normed, turned, times `scale`; `turns`: cos, sin of each pair (i, i + rotary_dim / 2).
+MTLQWEN_INLINE void prepare_head(float* y, const float* x, const float* weight, const float* turns,
+                                 float scale, const AttentionArgs& args) {
+  const float mean = sum_of_squares(x, args.head_dim) / static_cast<float>(args.head_dim);
+  const float norm = 1.0F / __builtin_sqrtf(mean + args.eps);
+  for (uint32_t d = 0; d < args.head_dim; d += kWide) {
+    store(y + d, load(x + d) * norm * load(weight + d));
+  }
+  const uint32_t half_turn = args.rotary_dim / 2;
+  float* z = y + half_turn;
+  uint32_t i = 0;
+  for (; i + kWide <= half_turn; i += kWide) {
+    const Wide first = load(turns + 2 * i);
+    const Wide second = load(turns + 2 * i + kWide);
+    const Wide cosines = __builtin_shufflevector(first, second, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18,
+                                                 20, 22, 24, 26, 28, 30);
+    const Wide sines = __builtin_shufflevector(first, second, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21,
+                                               23, 25, 27, 29, 31);
+    const Wide a = load(y + i);
+    const Wide b = load(z + i);
+    store(y + i, multiply_add(a, cosines, -(b * sines)));
+    store(z + i, multiply_add(b, cosines, a * sines));
+  }
+  for (; i < half_turn; i++) {
+    const float a = y[i];
+    const float b = z[i];
+    y[i] = __builtin_fmaf(a, turns[2 * i], -(b * turns[2 * i + 1]));
+    z[i] = __builtin_fmaf(b, turns[2 * i], a * turns[2 * i + 1]);
+  }
+  for (uint32_t d = 0; d < args.head_dim; d += kWide) store(y + d, load(y + d) * scale);
+}
+
+MTLQWEN_INLINE void store_halves(_Float16* to, const float* from, uint32_t n) {
+  for (uint32_t d = 0; d < n; d += kWide) {
+    const Wide low = __builtin_elementwise_max(load(from + d), Wide(-kHalfMax));
+    const Wide x = __builtin_elementwise_min(low, Wide(kHalfMax));
+    *reinterpret_cast<LooseHalves*>(to + d) = __builtin_convertvector(x, LooseHalves);
+  }
+}
+
+void prepare(const Dispatch& dispatch, uint32_t x, uint32_t row) {
+  const auto* queries = dispatch.buffer<const QueryArgs>(9);
+  const QueryArgs& query = queries[dispatch.buffer<const uint32_t>(10)[row]];
+  const auto& args = dispatch.args<AttentionArgs>(11);
+  const uint32_t position = row_position(row, query);
+  const float* turns = dispatch.buffer<const float>(8) + uint64_t{position} * args.rotary_dim;
+  const uint64_t dim = args.head_dim;
+  if (x < args.n_heads) {
+    const uint64_t head = uint64_t{row} * args.n_heads + x;
+    prepare_head(dispatch.buffer<float>(0) + head * dim,
+                 dispatch.buffer<const float>(3) + 2 * head * dim, dispatch.buffer<const float>(6),
+                 turns, args.scale, args);
+    return;
+  }
+  const uint32_t kv_head = x - args.n_heads;
+  const uint64_t head = uint64_t{row} * args.n_kv_heads + kv_head;
+  const uint64_t place = plane_offset(position, kv_head, query, args);
+  float k[kMaxDim];
+  prepare_head(k, dispatch.buffer<const float>(4) + head * dim, dispatch.buffer<const float>(7),
+               turns, 1.0F, args);
+  store_halves(dispatch.buffer<_Float16>(1) + place, k, args.head_dim);
+  store_halves(dispatch.buffer<_Float16>(2) + place, dispatch.buffer<const float>(5) + head * dim,
+               args.head_dim);
+}
+
+// softmax(q k) v * sigmoid(gate) of one head: `out` has head_dim floats.
+MTLQWEN_INLINE void merge_head(float* out, const float* partial, const float* stats,
+                               const float* gate, uint32_t n_splits, uint32_t dim) {
+  float top = stats[0];
+  for (uint32_t split = 1; split < n_splits; split++) {
+    top = __builtin_fmaxf(top, stats[uint64_t{2} * split]);
+  }
+  for (uint32_t d = 0; d < dim; d += kWide) store(out + d, Wide(0.0F));
+  float total = 0.0F;
+  for (uint32_t split = 0; split < n_splits; split++) {
+    const Wide weight = exp(Wide(stats[uint64_t{2} * split] - top));
+    total = __builtin_fmaf(stats[uint64_t{2} * split + 1], weight[0], total);
+    for (uint32_t d = 0; d < dim; d += kWide) {
+      store(out + d, multiply_add(load(partial + d), weight, load(out + d)));
+    }
+    partial += dim;
+  }
+  for (uint32_t d = 0; d < dim; d += kWide) {
+    store(out + d, load(out + d) / total * sigmoid(load(gate + d)));
+  }
+}
+
+// Head x of the row: see merge_head().
+MTLQWEN_INLINE void merge(const Dispatch& dispatch, float* out, uint32_t x, uint32_t row) {
+  const auto* queries = dispatch.buffer<const QueryArgs>(4);
+  const QueryArgs& query = queries[dispatch.buffer<const uint32_t>(5)[row]];
+  const auto& args = dispatch.args<AttentionArgs>(6);
+  const auto& pass = dispatch.args<Pass>(7);
+  const uint64_t dim = args.head_dim;
+  const uint64_t head = uint64_t{row} * args.n_heads + x;
+  const uint64_t place = head * pass.n_splits;
+  const uint32_t n_splits = row_position(row, query) / (pass.blocks_per_split * kBlock) + 1;
+  merge_head(out, dispatch.buffer<const float>(1) + place * dim,
+             dispatch.buffer<const float>(2) + 2 * place,
+             dispatch.buffer<const float>(3) + (2 * head + 1) * dim, n_splits, args.head_dim);
+}
+
+void merge_int8(const Dispatch& dispatch, uint32_t x, uint32_t row) {
+  const auto& args = dispatch.args<AttentionArgs>(6);
+  float out[kMaxDim];
+  merge(dispatch, out, x, row);
+  const uint32_t k = args.n_heads * args.head_dim;
+  uint8_t* out8 = dispatch.buffer<uint8_t>(0) + row * int8_row_bytes(k);
+  for (uint32_t d = 0; d < args.head_dim; d += kInt8Qblock) {
+    int8_quantise(out8, k, (x * args.head_dim + d) / kInt8Qblock, load(out + d),
+                  load(out + d + kWide));
+  }
+}
+
+void merge_float(const Dispatch& dispatch, uint32_t x, uint32_t row) {
+  const auto& args = dispatch.args<AttentionArgs>(6);
+  const uint64_t head = uint64_t{row} * args.n_heads + x;
+  merge(dispatch, dispatch.buffer<float>(0) + head * args.head_dim, x, row);
+}
+
+}  // namespace
+}  // namespace mtlqwen::twins
+
+MTLQWEN_TWIN(attention_prepare) {
+  using namespace mtlqwen::twins;
+  return for_each_group(dispatch, first, count,
+                        [&](uint32_t x, uint32_t row) { prepare(dispatch, x, row); });
+}
+
+MTLQWEN_TWIN(attention_merge) {
+  using namespace mtlqwen::twins;
+  return for_each_group(dispatch, first, count,
+                        [&](uint32_t x, uint32_t row) { merge_float(dispatch, x, row); });
+}
+
+MTLQWEN_TWIN(attention_merge_int8) {
+  using namespace mtlqwen::twins;
+  return for_each_group(dispatch, first, count,
+                        [&](uint32_t x, uint32_t row) { merge_int8(dispatch, x, row); });
+}

@@ -1,0 +1,175 @@
+// attention_split: metal/attention_split.metal says what it computes, and what a tile and an entry
+// are.
+//
+// An entry's bits do not depend on the others here either. A dot product has sixteen running sums,
+// folded in halves; a value sum takes its keys in order; all of them by explicit fma. How many keys
+// and entries are multiplied at once changes none of that.
+#include "attention.h"
+#include "attention_tile.h"
+#include "math.h"
+
+namespace mtlqwen::twins {
+namespace {
+
+constexpr uint32_t kMaxEntries = 16;
+// As few wait for memory: each product fetches what the next one reads. More do not, and fetching
+// costs them a twentieth.
+constexpr uint32_t kFetching = 4;
+constexpr float kMasked = -1e30F;  // below any score, and finite: exp(kMasked - x) is 0
+
+// The entries of one threadgroup, row by row. Pointers stand at the first.
+struct Tile {
+  float* partial;
+  float* stats;
+  const float* q;
+  uint32_t n_heads;  // entries of a row
+  uint32_t n_entries;
+  uint32_t row_heads;  // heads of a row in memory
+  uint32_t n_splits;
+  uint32_t dim;
+  uint32_t first_length;  // keys that the first row sees; each later row sees one more
+
+  [[nodiscard]] uint32_t length(uint32_t entry) const { return first_length + entry / n_heads; }
+  // Head `entry` of the tile, counted in memory from the first.
+  [[nodiscard]] uint32_t head(uint32_t entry) const {
+    return entry / n_heads * row_heads + entry % n_heads;
+  }
+};
+
+// What an entry carries from block to block, and the numbers of the block at hand.
+struct State {
+  float sums[kMaxEntries][kMaxDim];    // weighted sums of the values
+  float weights[kMaxEntries][kBlock];  // first the scores
+  Wide total[kMaxEntries];             // sums of weights
+  float top[kMaxEntries];              // highest score so far
+  float fade[kMaxEntries];             // of the earlier sums, for a new top
+  const float* queries[kMaxEntries];
+};
+
+void start(State& state, const Tile& tile) {
+  for (uint32_t e = 0; e < tile.n_entries; e++) {
+    for (uint32_t d = 0; d < tile.dim; d += kWide) store(state.sums[e] + d, Wide(0.0F));
+    state.total[e] = 0.0F;
+    state.top[e] = kMasked;
+    state.queries[e] = tile.q + uint64_t{tile.head(e)} * tile.dim;
+  }
+}
+
+// Scores of `count` keys from `key` on become weights.
+MTLQWEN_INLINE void weigh(State& state, const Tile& tile, uint32_t e, uint32_t key,
+                          uint32_t count) {
+  float* scores = state.weights[e];
+  const uint32_t length = tile.length(e);
+  const uint32_t seen = length > key ? (length - key < count ? length - key : count) : 0;
+  for (uint32_t j = seen; j < kBlock; j++) scores[j] = kMasked;
+  Wide top = state.top[e];
+  for (uint32_t j = 0; j < kBlock; j += kWide) {
+    top = __builtin_elementwise_max(top, load(scores + j));
+  }
+  const float new_top = __builtin_reduce_max(top);
+  const Wide fade = exp(Wide(state.top[e]) - new_top);
+  state.top[e] = new_top;
+  state.fade[e] = fade[0];
+  Wide total = state.total[e];
+  for (uint32_t j = 0; j < kBlock; j += kWide) {
+    const Wide weight = exp(load(scores + j) - new_top);
+    store(scores + j, weight);
+    total = j == 0 ? multiply_add(total, fade, weight) : total + weight;
+  }
+  state.total[e] = total;
+}
+
+MTLQWEN_INLINE void finish(const State& state, const Tile& tile, uint32_t first_key) {
+  for (uint32_t e = 0; e < tile.n_entries; e++) {
+    // A row that ends before the split has no result of it.
+    if (first_key >= tile.length(e)) continue;
+    const uint64_t place = uint64_t{tile.head(e)} * tile.n_splits;
+    tile.stats[2 * place] = state.top[e];
+    tile.stats[2 * place + 1] = fold(state.total[e]);
+    float* to = tile.partial + place * tile.dim;
+    for (uint32_t d = 0; d < tile.dim; d += kWide) store(to + d, load(state.sums[e] + d));
+  }
+}
+
+// Keys first_key .. end_key - 1, whose rows are `stride` halves apart.
+MTLQWEN_INLINE void attend(const Tile& tile, const _Float16* keys, const _Float16* values,
+                           uint32_t stride, uint32_t first_key, uint32_t end_key) {
+  State state;
+  start(state, tile);
+  for (uint32_t block = first_key; block < end_key; block += kBlock) {
+    const uint32_t count = end_key - block < kBlock ? end_key - block : kBlock;
+    const uint64_t place = uint64_t{block} * stride;
+    const bool fetches = tile.n_entries <= kFetching;
+    const bool is_last = end_key - block <= kBlock;
+    score_keys(state.weights, state.queries, tile.n_entries, keys + place, stride, count, tile.dim,
+               fetches ? values + place : nullptr);
+    for (uint32_t e = 0; e < tile.n_entries; e++) weigh(state, tile, e, block, count);
+    add_values(state.sums, state.fade, state.weights, tile.n_entries, values + place, stride, count,
+               tile.dim, fetches && !is_last ? keys + place + kBlock * stride : nullptr);
+  }
+  finish(state, tile, first_key);
+}
+
+// tile_rows: rows of a tile; where it spans queries, they are served one after the other.
+__attribute__((min_vector_width(512))) void split_group(const Dispatch& dispatch, uint32_t x,
+                                                        uint32_t y, uint32_t tile_rows) {
+  const auto* queries = dispatch.buffer<const QueryArgs>(5);
+  const auto* row_query = dispatch.buffer<const uint32_t>(6);
+  const auto& args = dispatch.args<AttentionArgs>(7);
+  const auto& pass = dispatch.args<Pass>(8);
+  const uint32_t kv_head = x % args.n_kv_heads;
+  const uint32_t split = x / args.n_kv_heads;
+  const uint32_t n_heads = args.n_heads / args.n_kv_heads;
+  const uint32_t first_key = split * pass.blocks_per_split * kBlock;
+  const uint32_t split_end = first_key + pass.blocks_per_split * kBlock;
+  const uint32_t end_row = pass.rows < (y + 1) * tile_rows ? pass.rows : (y + 1) * tile_rows;
+
+  uint32_t n_rows = 0;
+  for (uint32_t row = y * tile_rows; row < end_row; row += n_rows) {
+    const QueryArgs& query = queries[row_query[row]];
+    const uint32_t query_end = query.first_row + query.count;
+    n_rows = (end_row < query_end ? end_row : query_end) - row;
+    const uint32_t length = row_position(row, query) + 1;
+    const uint32_t seen = length + n_rows - 1;
+    const uint32_t end_key = seen < split_end ? seen : split_end;
+    if (first_key >= end_key) continue;
+
+    const uint32_t head = row * args.n_heads + kv_head * n_heads;
+    const uint64_t place = uint64_t{head} * pass.n_splits + split;
+    const uint64_t plane = plane_offset(0, kv_head, query, args);
+    const Tile tile = {dispatch.buffer<float>(0) + place * args.head_dim,
+                       dispatch.buffer<float>(1) + 2 * place,
+                       dispatch.buffer<const float>(2) + uint64_t{head} * args.head_dim,
+                       n_heads,
+                       n_rows * n_heads,
+                       args.n_heads,
+                       pass.n_splits,
+                       args.head_dim,
+                       length};
+    attend(tile, dispatch.buffer<const _Float16>(3) + plane,
+           dispatch.buffer<const _Float16>(4) + plane, args.n_kv_heads * args.head_dim, first_key,
+           end_key);
+  }
+}
+
+// max_entries: as many rows as it holds make a tile; 0: one row.
+int run_split(const Dispatch& dispatch, uint64_t first, uint64_t count, uint32_t max_entries) {
+  const auto& args = dispatch.args<AttentionArgs>(7);
+  const uint32_t rows = max_entries / (args.n_heads / args.n_kv_heads);
+  return for_each_group(dispatch, first, count, [&](uint32_t x, uint32_t y) {
+    split_group(dispatch, x, y, rows > 1 ? rows : 1);
+  });
+}
+
+}  // namespace
+}  // namespace mtlqwen::twins
+
+MTLQWEN_TWIN(attention_split) { return mtlqwen::twins::run_split(dispatch, first, count, 0); }
+
+MTLQWEN_TWIN(attention_split_tile_8) {
+  return mtlqwen::twins::run_split(dispatch, first, count, 8);
+}
+
+MTLQWEN_TWIN(attention_split_tile_16) {
+  return mtlqwen::twins::run_split(dispatch, first, count, 16);
+}

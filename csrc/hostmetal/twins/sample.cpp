@@ -1,0 +1,128 @@
+// sample_scan and sample_pick: metal/sample.metal. The same ids, whatever the input.
+#include <math.h>
+
+#include "sample.h"
+#include "twin.h"
+
+namespace mtlqwen::twins {
+namespace {
+
+constexpr uint32_t kGroup = 64;  // ids of 16 Philox blocks
+
+// Ids first .. last - 1 of a row.
+struct Ids {
+  const float* row;
+  uint32_t first;
+  uint32_t last;
+};
+
+// Sixteen logits from `id` on; NaN where there is none.
+MTLQWEN_INLINE Wide load_logits(const Ids& ids, uint32_t id) {
+  if (id >= ids.first && id + kWide <= ids.last) return load(ids.row + id);
+  Wide logits = __builtin_nanf("");
+  for (uint32_t i = 0; i < kWide; i++) {
+    if (id + i >= ids.first && id + i < ids.last) logits[i] = ids.row[id + i];
+  }
+  return logits;
+}
+
+MTLQWEN_INLINE Wide larger(Wide best, Wide x) { return x > best ? x : best; }  // never a NaN
+
+// The first id of the highest logit.
+MTLQWEN_INLINE Candidate scan_greedy(const Ids& ids) {
+  Wide best[4];
+  for (Wide& one : best) one = kLowest;
+  uint32_t id = ids.first;
+  for (; id + kGroup <= ids.last; id += kGroup) {
+    for (uint32_t i = 0; i < 4; i++) best[i] = larger(best[i], load(ids.row + id + i * kWide));
+  }
+  for (; id < ids.last; id += kWide) best[0] = larger(best[0], load_logits(ids, id));
+  const Wide most = larger(larger(best[0], best[1]), larger(best[2], best[3]));
+  const float score = __builtin_reduce_max(most);
+  if (!(score > kLowest)) return {kLowest, kNoId};
+  for (id = ids.first;; id += kWide) {
+    const Wide logits = load_logits(ids, id);
+    if (!any(logits == score)) continue;
+    while (ids.row[id] != score) id++;
+    return {score, id};
+  }
+}
+
+// What a score is made of, beside logit and noise.
+struct Scales {
+  float logit;
+  float noise;
+};
+
+// The best of sixteen ids from `id` on, or `best`. `bounds`: at least their scores.
+inline void choose(Candidate& best, const Ids& ids, uint32_t id, const uint32_t* words, Wide bounds,
+                   const Scales& scales) {
+  for (uint32_t i = 0; i < kWide; i++) {
+    if (!(bounds[i] > best.score)) continue;
+    const float noise = logf(-logf(uniform_open(words[i])));
+    const float score = __builtin_fmaf(-scales.noise, noise, ids.row[id + i] * scales.logit);
+    if (score > best.score) best = {score, id + i};
+  }
+}
+
+// The best score with noise. Few ids come near the best so far: the others are ruled out by an
+// upper bound of their score, first without, then with their noise.
+MTLQWEN_INLINE Candidate scan_noisy(const Ids& ids, const SampleArgs& sample,
+                                    const Scales& scales) {
+  Candidate best = {kLowest, kNoId};
+  for (uint32_t id = ids.first / 4 * 4; id < ids.last; id += kGroup) {
+    Wide scores[4];
+    for (uint32_t i = 0; i < 4; i++) scores[i] = load_logits(ids, id + i * kWide) * scales.logit;
+    Wide most = kLowest;
+    for (const Wide& score : scores) most = larger(most, score);
+    if (!any(most + kGumbelBound * scales.noise > best.score)) continue;
+    WideUints words[4];
+    philox_ids(words, id / 4, sample);
+    for (uint32_t i = 0; i < 4; i++) {
+      const Wide bounds = multiply_add(gumbel_bound(words[i]), Wide(scales.noise), scores[i]);
+      if (any(bounds > best.score)) {
+        choose(best, ids, id + i * kWide, reinterpret_cast<const uint32_t*>(&words[i]), bounds,
+               scales);
+      }
+    }
+  }
+  return best;
+}
+
+MTLQWEN_INLINE Candidate scan(const Ids& ids, const SampleArgs& sample) {
+  const float temperature = sample.temperature;
+  const Scales scales = {1.0F / (temperature > 1.0F ? temperature : 1.0F),
+                         temperature < 1.0F ? temperature : 1.0F};
+  return scales.noise > 0.0F ? scan_noisy(ids, sample, scales) : scan_greedy(ids);
+}
+
+}  // namespace
+}  // namespace mtlqwen::twins
+
+MTLQWEN_TWIN(sample_scan) {
+  using namespace mtlqwen::twins;
+  const auto* samples = dispatch.buffer<const mtlqwen::SampleArgs>(2);
+  const auto& args = dispatch.args<mtlqwen::SampleScanArgs>(3);
+  return for_each_group(dispatch, first, count, [&](uint32_t x, uint32_t row) {
+    const uint32_t start = x * args.chunk < args.n_valid ? x * args.chunk : args.n_valid;
+    const uint32_t left = args.n_valid - start;
+    const Ids ids = {dispatch.buffer<const float>(1) + uint64_t{row} * args.vocab, start,
+                     start + (left < args.chunk ? left : args.chunk)};
+    dispatch.buffer<mtlqwen::Candidate>(0)[uint64_t{row} * args.n_chunks + x] =
+        scan(ids, samples[row]);
+  });
+}
+
+MTLQWEN_TWIN(sample_pick) {
+  using namespace mtlqwen::twins;
+  const auto& args = dispatch.args<mtlqwen::SampleScanArgs>(2);
+  return for_each_group(dispatch, first, count, [&](uint32_t, uint32_t row) {
+    const auto* chunks =
+        dispatch.buffer<const mtlqwen::Candidate>(1) + uint64_t{row} * args.n_chunks;
+    mtlqwen::Candidate best = {kLowest, kNoId};
+    for (uint32_t i = 0; i < args.n_chunks; i++) {
+      if (chunks[i].score > best.score) best = chunks[i];
+    }
+    dispatch.buffer<int32_t>(0)[row] = static_cast<int32_t>(best.id);
+  });
+}
