@@ -181,6 +181,7 @@ void Commands::commit() {
   const auto options = NS::TransferPtr(MTL4::CommitOptions::alloc()->init());
   options->addFeedbackHandler(handler);
   const std::array<const MTL4::CommandBuffer*, 1> buffers{commands_.get()};
+  expect_wait(device_.queue_.get());
   device_.queue_->commit(buffers.data(), buffers.size(), options.get());
   device_.queue_->signalEvent(done_.get(), round_);
 }

@@ -153,6 +153,7 @@ void Device::drain_mappings() noexcept {
   constexpr uint64_t kLimitMs = 30'000;  // a mapping takes well under a second
   if (lost_ || drained_updates_ == mapping_updates_) return;
   const AutoreleaseScope scope;
+  expect_wait(queue_.get());
   queue_->signalEvent(mapped_.get(), mapping_updates_);
   lost_ = !mapped_->waitUntilSignaledValue(mapping_updates_, kLimitMs);
   drained_updates_ = mapping_updates_;

@@ -11,6 +11,16 @@ namespace mtlqwen {
 // it does nothing.
 void set_abort(MTL::Device* device, bool abort);
 
+// The calling thread will wait, for an event, for what it is about to commit. A software device lets
+// it carry the work out itself then; to an Apple GPU it makes no difference.
+void expect_wait(MTL4::CommandQueue* queue);
+
+// Threads that a software device runs kernels on, 1 to max_threads(); a new one has one for each
+// core that the process may use. Of an Apple GPU they are 0, and not to be set.
+void set_threads(MTL::Device* device, uint32_t n);
+[[nodiscard]] uint32_t n_threads(MTL::Device* device);
+[[nodiscard]] uint32_t max_threads();
+
 // Throws DeviceError with what to do where this machine cannot run the library at all (a CPU
 // without AVX2, no Metal 4).
 void require_machine();

@@ -8,6 +8,14 @@ namespace mtlqwen {
 
 void set_abort(MTL::Device* /*device*/, bool /*abort*/) {}
 
+void expect_wait(MTL4::CommandQueue* /*queue*/) {}
+
+void set_threads(MTL::Device* /*device*/, uint32_t /*n*/) {}
+
+uint32_t n_threads(MTL::Device* /*device*/) { return 0; }
+
+uint32_t max_threads() { return 0; }
+
 void require_machine() {
   const AutoreleaseScope scope;
   const NS::OperatingSystemVersion first{.majorVersion = 26, .minorVersion = 0, .patchVersion = 0};

@@ -22,6 +22,7 @@ void HostCommandBuffer::begin(const MTL4::CommandAllocator* allocator) {
   recording_ = std::make_unique<Recording>();
   has_ended_ = false;
   recording_->commands.reserve(n_commands_);
+  device_->executor().expect_turn();
   if (is_open) recording_->refuse("[hostmetal] command buffer: begun twice without an end");
   if (!allocator) {
     return recording_->refuse("[hostmetal] command buffer: begun without an allocator");
@@ -65,7 +66,9 @@ MTL4::CommandAllocator* Device::newCommandAllocator() {
   return this ? new HostCommandAllocator : nullptr;
 }
 
-MTL4::CommandBuffer* Device::newCommandBuffer() { return this ? new HostCommandBuffer : nullptr; }
+MTL4::CommandBuffer* Device::newCommandBuffer() {
+  return this ? new HostCommandBuffer(*host(this)) : nullptr;
+}
 
 MTL4::ArgumentTable* Device::newArgumentTable(const MTL4::ArgumentTableDescriptor* descriptor,
                                               NS::Error** error) {

@@ -96,6 +96,7 @@ class HostArgumentTable final : public MTL4::ArgumentTable {
 // One thread at a time.
 class HostCommandBuffer final : public MTL4::CommandBuffer {
  public:
+  explicit HostCommandBuffer(HostDevice& device) : device_(NS::RetainPtr(&device)) {}
   void begin(const MTL4::CommandAllocator* allocator);
   void end();
   MTL4::ComputeCommandEncoder* new_encoder();
@@ -106,6 +107,7 @@ class HostCommandBuffer final : public MTL4::CommandBuffer {
   bool has_encoder = false;
 
  private:
+  const NS::SharedPtr<HostDevice> device_;
   std::unique_ptr<Recording> recording_;
   bool has_ended_ = false;
   size_t n_commands_ = 0;  // of the last recording: the next one is likely as long

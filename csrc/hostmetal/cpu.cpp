@@ -6,9 +6,12 @@
 #include <algorithm>
 #include <array>
 #include <fstream>
+#include <set>
 #include <sstream>
 #include <string_view>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "base/error.hpp"
 #if defined(__x86_64__)
@@ -140,16 +143,54 @@ unsigned quota_cores(const std::string& cpu_max) {
   return static_cast<unsigned>(std::min((quota + period - 1) / period, 1'000'000LL));
 }
 
-unsigned usable_cores() {
+namespace {
+
+// Empty where the kernel does not say: on machines with more CPUs than the set holds.
+std::vector<unsigned> cpus_of_mask() {
   cpu_set_t set;
   CPU_ZERO(&set);
-  // Fails on machines with more cores than the set holds.
-  const bool known = sched_getaffinity(0, sizeof set, &set) == 0;
-  unsigned cores =
-      known ? static_cast<unsigned>(CPU_COUNT(&set)) : std::thread::hardware_concurrency();
+  std::vector<unsigned> cpus;
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return cpus;
+  for (unsigned cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
+  }
+  return cpus;
+}
+
+unsigned within_quota(unsigned n) {
   const unsigned quota = cgroup_cores();
-  if (quota != 0) cores = std::min(cores, quota);
-  return std::max(cores, 1U);
+  return std::max(quota == 0 ? n : std::min(n, quota), 1U);
+}
+
+std::string siblings_of(unsigned cpu) {
+  return first_line(concat("/sys/devices/system/cpu/cpu", cpu, "/topology/thread_siblings_list"));
+}
+
+}  // namespace
+
+unsigned usable_cpus() {
+  const size_t n = cpus_of_mask().size();
+  return within_quota(n != 0 ? static_cast<unsigned>(n) : std::thread::hardware_concurrency());
+}
+
+unsigned count_cores(std::span<const unsigned> cpus,
+                     const std::function<std::string(unsigned)>& siblings) {
+  std::set<std::string> cores;
+  unsigned n_unknown = 0;
+  for (const unsigned cpu : cpus) {
+    std::string core = siblings(cpu);
+    if (core.empty()) {
+      ++n_unknown;
+    } else {
+      cores.insert(std::move(core));
+    }
+  }
+  return static_cast<unsigned>(cores.size()) + n_unknown;
+}
+
+unsigned usable_cores() {
+  const std::vector<unsigned> cpus = cpus_of_mask();
+  return cpus.empty() ? usable_cpus() : within_quota(count_cores(cpus, siblings_of));
 }
 
 uint64_t physical_memory() {
@@ -166,17 +207,41 @@ std::string cpu_name() {
   return "CPU";
 }
 
-void flush_denormals() {
+namespace {
+
+uint64_t float_control() {
 #if defined(__x86_64__)
-  constexpr unsigned kFlushToZero = 1U << 15;
-  constexpr unsigned kDenormalsAreZero = 1U << 6;
-  _mm_setcsr(_mm_getcsr() | kFlushToZero | kDenormalsAreZero);
+  return _mm_getcsr();
 #elif defined(__aarch64__)
-  constexpr uint64_t kFlushToZero = uint64_t{1} << 24;
   uint64_t control = 0;
   asm volatile("mrs %0, fpcr" : "=r"(control));
-  asm volatile("msr fpcr, %0" : : "r"(control | kFlushToZero));
+  return control;
+#else
+  return 0;
 #endif
 }
+
+void set_float_control(uint64_t control) {
+#if defined(__x86_64__)
+  _mm_setcsr(static_cast<unsigned>(control));
+#elif defined(__aarch64__)
+  asm volatile("msr fpcr, %0" : : "r"(control));
+#else
+  static_cast<void>(control);
+#endif
+}
+
+#if defined(__x86_64__)
+constexpr uint64_t kFlush = 1U << 15 | 1U << 6;  // results, operands
+#else
+constexpr uint64_t kFlush = uint64_t{1} << 24;
+#endif
+
+}  // namespace
+
+void flush_denormals() { set_float_control(float_control() | kFlush); }
+
+DenormalsFlushed::DenormalsFlushed() : before_(float_control()) { flush_denormals(); }
+DenormalsFlushed::~DenormalsFlushed() { set_float_control(before_); }
 
 }  // namespace mtlqwen::hostmetal

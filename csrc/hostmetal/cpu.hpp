@@ -1,6 +1,8 @@
 // What the CPU and the process have: instruction sets, cores, memory.
 #pragma once
 #include <cstdint>
+#include <functional>
+#include <span>
 #include <string>
 
 namespace mtlqwen::hostmetal {
@@ -28,8 +30,14 @@ struct Isa {
 // DeviceError where the CPU has no library or not the wanted one, or `wanted` is none of the names.
 [[nodiscard]] Isa choose_isa(const std::string& wanted, const CpuLevels& levels);
 
-// Cores that this process may use: its affinity mask, and what its control groups grant it.
+// CPUs that this process may use: its affinity mask, and what its control groups grant it.
+[[nodiscard]] unsigned usable_cpus();
+// The same with the hardware threads of one core counted once: more threads than that win nothing where each keeps a core's
+// vector units busy.
 [[nodiscard]] unsigned usable_cores();
+// How many cores the CPUs lie in. siblings(cpu) names all CPUs of its core in words of the kernel ("0,4"), or is empty.
+[[nodiscard]] unsigned count_cores(std::span<const unsigned> cpus,
+                                   const std::function<std::string(unsigned)>& siblings);
 // Cores of a cgroup v2 `cpu.max` ("200000 100000" is 2), rounded up; 0 where it sets no limit.
 [[nodiscard]] unsigned quota_cores(const std::string& cpu_max);
 
@@ -40,6 +48,17 @@ struct Isa {
 
 // Makes float denormals zero on the calling thread, inputs and results, as Apple GPUs do.
 void flush_denormals();
+// The same for a while, on a thread that is not ours.
+class DenormalsFlushed {
+ public:
+  DenormalsFlushed();
+  ~DenormalsFlushed();
+  DenormalsFlushed(const DenormalsFlushed&) = delete;
+  DenormalsFlushed& operator=(const DenormalsFlushed&) = delete;
+
+ private:
+  uint64_t before_ = 0;
+};
 
 // A hint to the core that this thread spins.
 inline void spin_pause() {

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "hostmetal/device.hpp"
 #include "hostmetal/error.hpp"
+#include "hostmetal/queue.hpp"
 
 namespace mtlqwen::hostmetal {
 
@@ -19,11 +21,24 @@ void HostEvent::signal(uint64_t value) {
   state_->changed.notify_all();
 }
 
+void HostEvent::expect_signal_of(std::weak_ptr<QueueWorker> worker) {
+  const std::lock_guard lock(state_->mutex);
+  state_->signaller = std::move(worker);
+}
+
 bool HostEvent::wait(uint64_t value, uint64_t milliseconds) const {
   constexpr uint64_t kForever = uint64_t{1000} * 3600 * 24 * 365;  // chrono overflows at more
-  const std::chrono::milliseconds limit(std::min(milliseconds, kForever));
+  const auto end = std::chrono::steady_clock::now() +
+                   std::chrono::milliseconds(std::min(milliseconds, kForever));
+  const auto is_reached = [&] { return state_->value >= value; };
   std::unique_lock lock(state_->mutex);
-  return state_->changed.wait_for(lock, limit, [&] { return state_->value >= value; });
+  if (is_reached()) return true;
+  if (const std::shared_ptr<QueueWorker> worker = state_->signaller.lock()) {
+    lock.unlock();
+    worker->help(*this, value, end);
+    lock.lock();
+  }
+  return state_->changed.wait_until(lock, end, is_reached);
 }
 
 }  // namespace mtlqwen::hostmetal

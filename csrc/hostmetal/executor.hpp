@@ -60,9 +60,25 @@ class Executor {
   // The kernels of `<stem>.metallib`; null with a sentence where there are none for this machine. Stays loaded.
   [[nodiscard]] virtual const MslLibrary* open_library(const std::string& path,
                                                        std::string& error) = 0;
-  // Runs all of a group, in no order, and returns when it is done. Stops early once *abort is not zero.
-  [[nodiscard]] virtual RunResult run(std::span<const Work> group,
-                                      const volatile uint32_t* abort) = 0;
+  // The right to run work; while one holds it, others may have to wait. Used by one thread at a time.
+  class Turn {
+   public:
+    virtual ~Turn() = default;
+    // Runs all of a group, in no order, and returns when it is done. Stops early once *abort is not zero.
+    [[nodiscard]] virtual RunResult run(std::span<const Work> group,
+                                        const volatile uint32_t* abort) = 0;
+  };
+  [[nodiscard]] virtual std::unique_ptr<Turn> take_turn() = 0;
+  // A turn will be taken soon.
+  virtual void expect_turn() = 0;
+  [[nodiscard]] RunResult run(std::span<const Work> group, const volatile uint32_t* abort) {
+    return take_turn()->run(group, abort);
+  }
+
+  // Threads that share the work of a turn, the one that runs it included: 1 .. max_threads().
+  virtual void set_threads(unsigned n) = 0;
+  [[nodiscard]] virtual unsigned n_threads() const = 0;
+  [[nodiscard]] virtual unsigned max_threads() const = 0;
   // True where kernels that have a twin run as that.
   [[nodiscard]] virtual bool has_twins() const = 0;
   [[nodiscard]] virtual std::string name() const = 0;

@@ -47,14 +47,15 @@ std::unique_ptr<Executor> make_cpu_executor(const Environment& environment) {
 }
 
 CpuExecutor::CpuExecutor(ThreadPool& pool, const Environment& environment)
-    : pool_(pool), max_regions_(read_max_regions()), checks_(environment.checks),
+    : pool_(pool), max_threads_(usable_cpus()), n_threads_(usable_cores()),
+      max_regions_(read_max_regions()), checks_(environment.checks),
       has_twins_(environment.has_twins) {
   // Shuffled groups watch their writes by faults, too.
   if (checks_.guard || checks_.shuffle) install_traps();
 }
 
 std::string CpuExecutor::name() const {
-  return concat("hostmetal (", cpu_name(), ", ", pool_.n_threads(), " threads)");
+  return concat("hostmetal (", cpu_name(), ", ", n_threads(), " threads)");
 }
 
 void* CpuExecutor::allocate(uint64_t bytes) {
@@ -166,10 +167,11 @@ MslTwin twin_of(const MslKernel& kernel, Twins twins) {
 // A group as one row of units: those of its first work, then those of the second, and so on.
 class GroupRun {
  public:
+  // `starts` is scratch.
   GroupRun(std::span<const Work> group, const volatile uint32_t* abort, const HostChecks& checks,
-           Twins twins)
-      : group_(group), abort_(abort), checks_(checks), twins_(twins) {
-    starts_.reserve(group.size());
+           Twins twins, std::vector<uint64_t>& starts)
+      : group_(group), abort_(abort), checks_(checks), twins_(twins), starts_(starts) {
+    starts_.clear();
     for (const Work& work : group) {
       starts_.push_back(units_);
       units_ += units_of(work);
@@ -269,19 +271,36 @@ class GroupRun {
   const volatile uint32_t* abort_;
   const HostChecks& checks_;
   const Twins twins_;
-  std::vector<uint64_t> starts_;
+  std::vector<uint64_t>& starts_;  // the first unit of each work
   uint64_t units_ = 0;
   std::atomic<bool> stopped_{false};
   RunResult result_;
 };
 
+class CpuTurn final : public Executor::Turn {
+ public:
+  CpuTurn(ThreadPool& pool, unsigned n_threads, const HostChecks& checks, Twins twins)
+      : turn_(pool, n_threads), checks_(checks), twins_(twins) {}
+
+  RunResult run(std::span<const Work> group, const volatile uint32_t* abort) override {
+    turn_.yield();
+    GroupRun run(group, abort, checks_, twins_, starts_);
+    turn_.run(run.units(), run);
+    return run.take_result();
+  }
+
+ private:
+  ThreadPool::Turn turn_;
+  const HostChecks& checks_;  // the executor's
+  const Twins twins_;
+  std::vector<uint64_t> starts_;
+};
+
 }  // namespace
 
-RunResult CpuExecutor::run(std::span<const Work> group, const volatile uint32_t* abort) {
+std::unique_ptr<Executor::Turn> CpuExecutor::take_turn() {
   const Twins twins = !has_twins_ ? Twins::kNone : has_dot_ ? Twins::kDot : Twins::kPlain;
-  GroupRun run(group, abort, checks_, twins);
-  pool_.run(run.units(), run);
-  return run.take_result();
+  return std::make_unique<CpuTurn>(pool_, n_threads(), checks_, twins);
 }
 
 }  // namespace mtlqwen::hostmetal

@@ -20,12 +20,18 @@ class CpuExecutor : public Executor {
   bool unmap(void* address, uint64_t bytes) override;
   [[nodiscard]] uint64_t max_regions() const override { return max_regions_; }
   const MslLibrary* open_library(const std::string& path, std::string& error) override;
-  RunResult run(std::span<const Work> group, const volatile uint32_t* abort) override;
+  std::unique_ptr<Turn> take_turn() override;
+  void expect_turn() override { pool_.expect(n_threads_); }
+  void set_threads(unsigned n) override { n_threads_ = n; }
+  [[nodiscard]] unsigned n_threads() const override { return n_threads_; }
+  [[nodiscard]] unsigned max_threads() const override { return max_threads_; }
   [[nodiscard]] bool has_twins() const override { return has_twins_; }
   [[nodiscard]] std::string name() const override;
 
  private:
   ThreadPool& pool_;
+  const unsigned max_threads_;
+  std::atomic<unsigned> n_threads_;
   const uint64_t max_regions_;
   const HostChecks checks_;
   const bool has_twins_;

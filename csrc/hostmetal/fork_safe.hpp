@@ -12,16 +12,17 @@ class ForkSafe {
  public:
   ForkSafe() = default;
   ~ForkSafe() {
-    if (process_ != getpid()) static_cast<void>(value_.release());
+    if (process_ != getpid()) static_cast<void>(new std::shared_ptr<T>(value_));  // never freed
   }
   ForkSafe(const ForkSafe&) = delete;
   ForkSafe& operator=(const ForkSafe&) = delete;
 
   T* operator->() const { return value_.get(); }
+  [[nodiscard]] std::weak_ptr<T> weak() const { return value_; }
 
  private:
-  std::unique_ptr<T> value_ = std::make_unique<T>();
-  pid_t process_ = getpid();
+  const std::shared_ptr<T> value_ = std::make_shared<T>();
+  const pid_t process_ = getpid();
 };
 
 }  // namespace mtlqwen::hostmetal

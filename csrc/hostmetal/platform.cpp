@@ -5,12 +5,27 @@
 #include "hostmetal/device.hpp"
 #include "hostmetal/environment.hpp"
 #include "hostmetal/error.hpp"
+#include "hostmetal/queue.hpp"
 
 namespace mtlqwen {
 
 void set_abort(MTL::Device* device, bool abort) {
   if (device) hostmetal::host(device)->abort = abort ? 1 : 0;
 }
+
+void expect_wait(MTL4::CommandQueue* queue) {
+  if (queue) hostmetal::host(queue)->expect_wait();
+}
+
+void set_threads(MTL::Device* device, uint32_t n) {
+  if (device) hostmetal::host(device)->executor().set_threads(n);
+}
+
+uint32_t n_threads(MTL::Device* device) {
+  return device ? hostmetal::host(device)->executor().n_threads() : 0;
+}
+
+uint32_t max_threads() { return hostmetal::usable_cpus(); }
 
 void require_machine() {
   static_cast<void>(

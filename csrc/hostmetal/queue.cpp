@@ -53,67 +53,122 @@ void QueueWorker::stop() {
 }
 
 void QueueWorker::push(QueueItem item) {
+  bool wakes = true;
   {
     const std::lock_guard lock(mutex_);
     items_.push_back(std::move(item));
+    wakes = !is_waiter_near_;
   }
-  changed_.notify_one();
+  if (wakes) changed_.notify_one();
+}
+
+// Checks may need a signal stack, which threads of others should not get from us.
+void QueueWorker::expect_wait() {
+  if (device_->checks.any()) return;
+  const std::lock_guard lock(mutex_);
+  is_waiter_near_ = true;
+}
+
+void QueueWorker::help(const HostEvent& event, uint64_t value, Clock::time_point limit) {
+  if (process_ != getpid()) return;
+  std::unique_lock lock(mutex_);
+  is_waiter_near_ = false;
+  if (!stopping_ && !device_->checks.any()) {
+    const DenormalsFlushed flushed;
+    while (!is_busy_ && !items_.empty() && !std::holds_alternative<WaitItem>(items_.front()) &&
+           event.value() < value && Clock::now() < limit) {
+      carry_out_next(lock, limit);
+    }
+    if (!is_busy_ && items_.empty()) deliver(lock);
+  }
+  const bool is_over = items_.empty() && (is_busy_ || feedback_.empty()) && !stopping_;
+  if (!is_over) changed_.notify_one();
 }
 
 void QueueWorker::work() {
   pthread_setname_np(pthread_self(), "mtlqwen-queue");
   flush_denormals();
-  QueueItem item;
-  while (next(item)) {
-    NS::AutoreleasePool* pool = NS::AutoreleasePool::alloc()->init();
-    if (!std::holds_alternative<SignalItem>(item)) deliver();
-    std::visit([this](auto& one) { carry_out(one); }, item);
-    item = QueueItem();
-    pool->release();
-  }
-}
-
-bool QueueWorker::next(QueueItem& item) {
   std::unique_lock lock(mutex_);
-  if (items_.empty()) {
-    lock.unlock();
-    deliver();
-    lock.lock();
+  while (true) {
+    const auto has_items = [this] { return !items_.empty() && (stopping_ || !is_waiter_near_); };
+    changed_.wait(lock,
+                  [&] { return !is_busy_ && (has_items() || !feedback_.empty() || stopping_); });
+    if (has_items()) {
+      carry_out_next(lock, Clock::time_point::max());
+    } else if (!feedback_.empty()) {
+      deliver(lock);
+    } else {
+      return;
+    }
   }
-  changed_.wait(lock, [this] { return stopping_ || !items_.empty(); });
-  if (items_.empty()) return false;
-  item = std::move(items_.front());
-  items_.pop_front();
-  return true;
 }
 
-void QueueWorker::carry_out(CommitItem& item) {
-  Feedback feedback;
-  feedback.handlers = std::move(item.handlers);
-  feedback.failure = std::exchange(mapping_failure_, {});
-  feedback.start_s = now_s();
-  if (!feedback.failure && should_fail(Fault::kCommit)) {
-    feedback.failure = refused("[hostmetal] command queue: this commit was made to fail");
-  }
-  for (const std::unique_ptr<Recording>& recording : item.recordings) {
-    if (!feedback.failure) {
-      feedback.failure = CommandRunner(*device_, item.resident, visible_).run(*recording);
+void QueueWorker::carry_out_next(std::unique_lock<std::mutex>& lock, Clock::time_point limit) {
+  QueueItem item = std::move(items_.front());
+  items_.pop_front();
+  is_busy_ = true;
+  lock.unlock();
+  NS::AutoreleasePool* pool = NS::AutoreleasePool::alloc()->init();
+  if (!std::holds_alternative<SignalItem>(item)) deliver();
+  const bool is_done = std::visit([this, limit](auto& one) { return carry_out(one, limit); }, item);
+  if (is_done) item = QueueItem();  // objects that it held last go without the lock
+  pool->release();
+  lock.lock();
+  is_busy_ = false;
+  if (!is_done) items_.push_front(std::move(item));
+}
+
+void QueueWorker::deliver(std::unique_lock<std::mutex>& lock) {
+  if (feedback_.empty()) return;
+  is_busy_ = true;
+  lock.unlock();
+  deliver();
+  lock.lock();
+  is_busy_ = false;
+}
+
+bool QueueWorker::carry_out(std::unique_ptr<CommitItem>& commit, Clock::time_point limit) {
+  CommitItem& item = *commit;
+  Feedback& feedback = item.feedback;
+  if (feedback.start_s == 0.0) {
+    feedback.failure = std::exchange(mapping_failure_, {});
+    feedback.start_s = now_s();
+    if (!feedback.failure && should_fail(Fault::kCommit)) {
+      feedback.failure = refused("[hostmetal] command queue: this commit was made to fail");
     }
-    if (recording->allocator) --recording->allocator->in_flight;
+  }
+  for (; item.next < item.recordings.size(); ++item.next) {
+    const Recording& recording = *item.recordings[item.next];
+    if (!feedback.failure) {
+      if (!item.runner) {
+        item.runner =
+            std::make_unique<CommandRunner>(*device_, recording, item.resident, visible_, works_);
+      }
+      if (!item.runner->run(limit)) return false;
+      feedback.failure = item.runner->take_failure();
+      item.runner.reset();
+    }
+    if (recording.allocator) --recording.allocator->in_flight;
   }
   feedback.end_s = now_s();
   if (!feedback.handlers.empty()) feedback_.push_back(std::move(feedback));
+  return true;
 }
 
-void QueueWorker::carry_out(SignalItem& item) { item.event->signal(item.value); }
+bool QueueWorker::carry_out(SignalItem& item, Clock::time_point /*limit*/) {
+  item.event->signal(item.value);
+  return true;
+}
 
-void QueueWorker::carry_out(WaitItem& item) {
+bool QueueWorker::carry_out(WaitItem& item, Clock::time_point /*limit*/) {
   while (!item.event->wait(item.value, kWaitSliceMs) && !stopping_) {}
+  return true;
 }
 
-void QueueWorker::carry_out(MappingUpdate& item) {
+bool QueueWorker::carry_out(MappingUpdate& item, Clock::time_point /*limit*/) {
   Failure failure = apply_mappings(*device_, item);
   if (failure && !mapping_failure_) mapping_failure_ = std::move(failure);
+  return true;
 }
 
 void QueueWorker::deliver() {
@@ -135,11 +190,11 @@ HostQueue::~HostQueue() {
 
 void HostQueue::commit(const MTL4::CommandBuffer* const buffers[], uint64_t count,
                        FeedbackHandlers handlers) {
-  CommitItem item;
-  item.handlers = std::move(handlers);
+  auto item = std::make_unique<CommitItem>();
+  item->feedback.handlers = std::move(handlers);
   {
     const std::lock_guard lock(sets_mutex_);
-    for (const auto& set : sets_) item.resident.add(*set.get());
+    for (const auto& set : sets_) item->resident.add(*set.get());
   }
   for (uint64_t i = 0; i < count; ++i) {
     std::unique_ptr<Recording> recording = buffers[i] ? host(buffers[i])->take() : nullptr;
@@ -147,9 +202,9 @@ void HostQueue::commit(const MTL4::CommandBuffer* const buffers[], uint64_t coun
       recording = std::make_unique<Recording>();
       recording->refuse("[hostmetal] command buffer: committed without commands, or twice");
     }
-    for (const auto& set : recording->residency_sets) item.resident.add(*set.get());
+    for (const auto& set : recording->residency_sets) item->resident.add(*set.get());
     if (recording->allocator) ++recording->allocator->in_flight;
-    item.recordings.push_back(std::move(recording));
+    item->recordings.push_back(std::move(recording));
   }
   push(std::move(item));
 }
@@ -159,14 +214,23 @@ void HostQueue::commit(const MTL4::CommandBuffer* const buffers[], uint64_t coun
 void HostQueue::push(QueueItem item) {
   if (is_of_this_process()) return worker_->push(std::move(item));
   if (const auto* signal = std::get_if<SignalItem>(&item)) signal->event->signal(signal->value);
-  const auto* commit = std::get_if<CommitItem>(&item);
+  const auto* commit = std::get_if<std::unique_ptr<CommitItem>>(&item);
   if (!commit) return;
   const Failure failure{
       .code = MTL4::CommandQueueErrorNotPermitted,
       .text = "[hostmetal] command queue: this process was forked after its device was made; make "
               "an engine in the process that uses it"};
   const double now = now_s();
-  tell(commit->handlers, failure, now, now);
+  tell((*commit)->feedback.handlers, failure, now, now);
+}
+
+void HostQueue::signal(HostEvent* event, uint64_t value) {
+  event->expect_signal_of(worker_.weak());
+  push(SignalItem{.event = NS::RetainPtr(event), .value = value});
+}
+
+void HostQueue::expect_wait() {
+  if (is_of_this_process()) worker_->expect_wait();
 }
 
 void HostQueue::attach(const MTL::ResidencySet* set, bool add) {
@@ -181,12 +245,6 @@ void HostQueue::attach(const MTL::ResidencySet* set, bool add) {
     sets_.erase(found);
   }
 }
-
-namespace {
-
-HostQueue* host(MTL4::CommandQueue* queue) { return static_cast<HostQueue*>(queue); }
-
-}  // namespace
 
 struct CommitOptionsReader {
   static const FeedbackHandlers& handlers(const MTL4::CommitOptions& options) {
@@ -230,7 +288,7 @@ void CommandQueue::commit(const CommandBuffer* const commandBuffers[], NS::UInte
 
 void CommandQueue::signalEvent(const MTL::Event* event, uint64_t value) {
   if (!this || !event) return;
-  host(this)->push(SignalItem{.event = NS::RetainPtr(host(event)), .value = value});
+  host(this)->signal(host(event), value);
 }
 
 void CommandQueue::wait(const MTL::Event* event, uint64_t value) {

@@ -1,7 +1,10 @@
-// The command queue: what is committed, signalled, waited for and mapped happens on one thread, in order.
+// The command queue: what is committed, signalled, waited for and mapped happens one by one, in order.
 #pragma once
+#include <unistd.h>
+
 #include <Metal/Metal.hpp>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -22,10 +25,20 @@ namespace mtlqwen::hostmetal {
 
 using FeedbackHandlers = std::vector<MTL4::CommitFeedbackHandlerFunction>;
 
+// What the handlers of a commit are told.
+struct Feedback {
+  FeedbackHandlers handlers;
+  Failure failure;
+  double start_s = 0.0;
+  double end_s = 0.0;
+};
+
 struct CommitItem {
   std::vector<std::unique_ptr<Recording>> recordings;
   ResidentIds resident;
-  FeedbackHandlers handlers;
+  Feedback feedback;
+  size_t next = 0;                        // the recording at hand
+  std::unique_ptr<CommandRunner> runner;  // of it, once it runs
 };
 
 struct SignalItem {
@@ -38,43 +51,51 @@ struct WaitItem {
   uint64_t value;
 };
 
-using QueueItem = std::variant<CommitItem, SignalItem, WaitItem, MappingUpdate>;
+using QueueItem = std::variant<std::unique_ptr<CommitItem>, SignalItem, WaitItem, MappingUpdate>;
 
-// Carries items out on a thread of its own. stop() ends it when all items are done; a wait for an event that nobody has
-// signalled by then is given up.
+// Carries items out, one at a time and in order, on a thread of its own, or on one that waits for an event that they are to
+// signal. stop() ends it when all items are done; a wait for an event that nobody has signalled by then is given up.
 class QueueWorker {
  public:
+  using Clock = std::chrono::steady_clock;
+
   void start(HostDevice& device);
   void stop();
   void push(QueueItem item);
+  // Who pushes will wait for what it pushes: the thread may sleep on until then.
+  void expect_wait();
+  // Carries items out until the event has the value, `limit` is over or the items are: nobody has to wake another thread and
+  // sleep for work that is already here. The rest is the thread's.
+  void help(const HostEvent& event, uint64_t value, Clock::time_point limit);
 
  private:
-  // Told to the handlers after the signal that follows the work, if one is queued, as on a GPU: who waits for the event
-  // alone does not have the feedback yet.
-  struct Feedback {
-    FeedbackHandlers handlers;
-    Failure failure;
-    double start_s = 0.0;
-    double end_s = 0.0;
-  };
-
   void work();
-  bool next(QueueItem& item);  // false: stopped
-  void carry_out(CommitItem& item);
-  void carry_out(SignalItem& item);
-  void carry_out(WaitItem& item);
-  void carry_out(MappingUpdate& item);
+  // Both release the lock in between, with is_busy_ set.
+  void carry_out_next(std::unique_lock<std::mutex>& lock, Clock::time_point limit);
+  void deliver(std::unique_lock<std::mutex>& lock);
+  // False: not done by the limit.
+  bool carry_out(std::unique_ptr<CommitItem>& item, Clock::time_point limit);
+  bool carry_out(SignalItem& item, Clock::time_point limit);
+  bool carry_out(WaitItem& item, Clock::time_point limit);
+  bool carry_out(MappingUpdate& item, Clock::time_point limit);
   void deliver();
 
   HostDevice* device_ = nullptr;  // held by the queue
+  // Used by whoever set is_busy_.
   VisibleUpdates visible_;
   Failure mapping_failure_;  // of a mapping update, until a command buffer reports it
+  // Told to the handlers after the signal that follows the work, if one is queued, as on a GPU: who waits for the event alone
+  // does not have the feedback yet.
   std::vector<Feedback> feedback_;
+  std::vector<Work> works_;
 
   std::mutex mutex_;
-  std::condition_variable changed_;
+  std::condition_variable changed_;  // the thread's
   std::deque<QueueItem> items_;
+  bool is_busy_ = false;         // somebody carries an item out, or tells handlers
+  bool is_waiter_near_ = false;  // since expect_wait()
   std::atomic<bool> stopping_{false};
+  const pid_t process_ = getpid();
   std::thread thread_;
 };
 
@@ -86,6 +107,8 @@ class HostQueue final : public MTL4::CommandQueue {
   void commit(const MTL4::CommandBuffer* const buffers[], uint64_t count,
               FeedbackHandlers handlers);
   void push(QueueItem item);
+  void signal(HostEvent* event, uint64_t value);
+  void expect_wait();
   void attach(const MTL::ResidencySet* set, bool add);
 
   [[nodiscard]] bool is_of_this_process() const { return device_->is_of_this_process(); }
@@ -96,5 +119,9 @@ class HostQueue final : public MTL4::CommandQueue {
   std::vector<NS::SharedPtr<HostResidencySet>> sets_;
   ForkSafe<QueueWorker> worker_;
 };
+
+[[nodiscard]] inline HostQueue* host(MTL4::CommandQueue* queue) {
+  return static_cast<HostQueue*>(queue);
+}
 
 }  // namespace mtlqwen::hostmetal

@@ -27,15 +27,21 @@ void add_checks(HostDevice& device, MslDispatch& dispatch) {
 
 }  // namespace
 
-Failure CommandRunner::run(const Recording& recording) {
-  if (!recording.problem.empty()) return refused(recording.problem);
-  for (const Command& command : recording.commands) {
-    std::visit([this](const auto& one) { add(one); }, command);
-    if (failure_) return std::move(failure_);
+bool CommandRunner::run(Clock::time_point limit) {
+  if (!recording_.problem.empty()) refuse(recording_.problem);
+  limit_ = limit;
+  is_late_ = false;
+  while (index_ < recording_.commands.size() && !failure_) {
+    if (is_late_) {
+      turn_.reset();
+      return false;
+    }
+    std::visit([this](const auto& one) { add(one); }, recording_.commands[index_]);
     ++index_;
   }
   flush();
-  return std::move(failure_);
+  turn_.reset();
+  return true;
 }
 
 void CommandRunner::refuse(const std::string& text) {
@@ -43,17 +49,22 @@ void CommandRunner::refuse(const std::string& text) {
 }
 
 Work& CommandRunner::add_work(MTL::Stages stage) {
-  if (group_.empty()) group_start_ = index_;
+  if (n_works_ == 0) group_start_ = index_;
   group_stages_ |= stage;
-  return group_.emplace_back();
+  if (n_works_ == works_.size()) works_.emplace_back();
+  Work& work = works_[n_works_++];
+  if (device_.checks.any()) work = Work{};  // which compare whole works
+  return work;
 }
 
 void CommandRunner::add(const DispatchCommand& command) {
   const HostPipeline& pipeline = *command.pipeline.get();
   Work& work = add_work(MTL::StageDispatch);
+  work.kind = WorkKind::kLaunch;
   work.library = pipeline.library;
   MslDispatch& dispatch = work.dispatch;
   dispatch.kernel = pipeline.kernel;
+  std::ranges::fill(dispatch.buffers, nullptr);
   for (uint32_t mask = pipeline.kernel->buffer_mask; mask != 0; mask &= mask - 1) {
     const auto index = static_cast<uint32_t>(__builtin_ctz(mask));
     dispatch.buffers[index] = resolve(command, index);
@@ -62,25 +73,37 @@ void CommandRunner::add(const DispatchCommand& command) {
   std::ranges::copy(command.groups, dispatch.groups);
   std::ranges::copy(command.threads, dispatch.threads);
   std::ranges::copy(command.threadgroup_bytes, dispatch.threadgroup_bytes);
+  dispatch.check = 0;
+  dispatch.seed = 0;
   dispatch.abort = device_.abort_flag();
   if (device_.checks.any()) add_checks(device_, dispatch);
 }
 
+const Memory* CommandRunner::find_known(uint64_t address) const {
+  const auto found = std::ranges::find_if(
+      known_, [address](const Memory* memory) { return holds(*memory, address); });
+  return found == known_.end() ? nullptr : *found;
+}
+
 void* CommandRunner::resolve(const DispatchCommand& command, uint32_t index) {
   const uint64_t address = command.addresses[index];
-  if (!recent_[index] || !holds(*recent_[index], address)) {
-    std::shared_ptr<Memory> memory = device_.addresses.find(address);
-    if (!memory) {
-      refuse(concat(subject_of(command, index), ": points into no buffer (address ",
-                    reinterpret_cast<const void*>(address), ")"));
-      return nullptr;
-    }
-    recent_[index] = memory.get();
-    used_.insert_or_assign(memory->id, std::move(memory));
-    const std::string problem = check_memory(*recent_[index], MTL::StageDispatch);
-    if (!problem.empty()) {
-      refuse(concat(subject_of(command, index), " (", recent_[index]->name(), "): ", problem));
-    }
+  const Memory*& recent = recent_[index];
+  if (recent && holds(*recent, address)) return reinterpret_cast<void*>(address);
+  recent = find_known(address);
+  if (recent) return reinterpret_cast<void*>(address);
+  const std::shared_ptr<Memory> memory = device_.addresses.find(address);
+  if (!memory) {
+    refuse(concat(subject_of(command, index), ": points into no buffer (address ",
+                  reinterpret_cast<const void*>(address), ")"));
+    return nullptr;
+  }
+  used_.insert_or_assign(memory->id, memory);
+  const std::string problem = check_memory(*memory, MTL::StageDispatch);
+  if (problem.empty()) {
+    known_.push_back(memory.get());
+    recent = memory.get();
+  } else {
+    refuse(concat(subject_of(command, index), " (", memory->name(), "): ", problem));
   }
   return reinterpret_cast<void*>(address);
 }
@@ -165,10 +188,10 @@ void CommandRunner::add(const TimestampCommand& command) {
 }
 
 void CommandRunner::flush() {
-  if (failure_ || group_.empty()) return;
+  if (failure_ || n_works_ == 0) return;
   const bool is_checked = device_.checks.any();
-  const RunResult result =
-      is_checked ? run_group() : device_.executor().run(group_, device_.abort_flag());
+  if (!is_checked && !turn_) turn_ = device_.executor().take_turn();
+  const RunResult result = is_checked ? run_group() : turn_->run(group(), device_.abort_flag());
   if (result.status == MSL_ABORTED) {
     failure_ = {
         .code = MTL4::CommandQueueErrorInternal, .text = "stopped on request", .aborted = true};
@@ -177,12 +200,13 @@ void CommandRunner::flush() {
   } else if (is_checked) {
     check_group();
   }
-  group_.clear();
+  n_works_ = 0;
   group_stages_ = 0;
+  is_late_ = limit_ != Clock::time_point::max() && Clock::now() >= limit_;
 }
 
 std::string CommandRunner::describe(const RunResult& result) const {
-  const Work& work = group_[result.index];
+  const Work& work = works_[result.index];
   const std::string subject = concat("[hostmetal] ", name_of(work), ": ");
   if (!result.error.empty()) return concat(subject, result.error, replay());
   const std::string where = device_.addresses.describe(result.fault_address);

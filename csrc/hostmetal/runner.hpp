@@ -1,9 +1,11 @@
-// Executes one recorded command buffer on a queue's thread.
+// Executes one recorded command buffer.
 #pragma once
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -25,10 +27,17 @@ struct VisibleUpdates {
 // a command touches is checked before the group that it is in runs.
 class CommandRunner {
  public:
-  CommandRunner(HostDevice& device, const ResidentIds& resident, VisibleUpdates& visible)
-      : device_(device), resident_(resident), visible_(visible) {}
+  using Clock = std::chrono::steady_clock;
 
-  [[nodiscard]] Failure run(const Recording& recording);
+  // `works` is scratch, which a queue keeps from one recording to the next.
+  CommandRunner(HostDevice& device, const Recording& recording, const ResidentIds& resident,
+                VisibleUpdates& visible, std::vector<Work>& works)
+      : device_(device), recording_(recording), resident_(resident), visible_(visible),
+        works_(works) {}
+
+  // False: a group ended after `limit`. Another call, of any thread, goes on with the next one.
+  [[nodiscard]] bool run(Clock::time_point limit);
+  [[nodiscard]] Failure take_failure() { return std::move(failure_); }
 
  private:
   void add(const DispatchCommand& command);
@@ -37,6 +46,7 @@ class CommandRunner {
   void add(const BarrierCommand& command);
   void add(const TimestampCommand& command);
   Work& add_work(MTL::Stages stage);
+  [[nodiscard]] std::span<Work> group() const { return {works_.data(), n_works_}; }
   void flush();
   void refuse(const std::string& text);
   [[nodiscard]] std::string describe(const RunResult& result) const;  // of a failed work
@@ -50,22 +60,29 @@ class CommandRunner {
 
   // Null, and the run has failed, where a kernel must not use the address.
   void* resolve(const DispatchCommand& command, uint32_t index);
+  [[nodiscard]] const Memory* find_known(uint64_t address) const;
   [[nodiscard]] bool check_blit(const char* what, const std::shared_ptr<Memory>& used,
                                 uint64_t offset, uint64_t bytes);
   [[nodiscard]] std::string check_memory(const Memory& memory, MTL::Stages stage) const;
   [[nodiscard]] std::string check_sparse(const Memory& memory, MTL::Stages stage) const;
 
   HostDevice& device_;
+  const Recording& recording_;
   const ResidentIds& resident_;
   VisibleUpdates& visible_;
-  std::vector<Work> group_;
+  std::vector<Work>& works_;  // of the group: the first n_works_; the others are used again
+  size_t n_works_ = 0;
+  std::unique_ptr<Executor::Turn> turn_;  // from the first group on
   MTL::Stages group_stages_ = 0;
   size_t group_start_ = 0;  // its first command
   size_t index_ = 0;        // the command at hand
   // By id: what was checked, kept until the run is over.
   std::map<uint64_t, std::shared_ptr<Memory>> used_;
-  // Of used_: what each binding pointed into last.
+  // Of used_: what kernels may use, and what of it each binding pointed into last.
+  std::vector<const Memory*> known_;
   std::array<const Memory*, MSL_MAX_BUFFERS> recent_{};
+  bool is_late_ = false;
+  Clock::time_point limit_;
   Failure failure_;
 };
 

@@ -13,16 +13,17 @@ namespace mtlqwen::hostmetal {
 
 RunResult CommandRunner::run_group() {
   Executor& executor = device_.executor();
-  const bool is_due = device_.checks.shuffle && group_.size() > 1 && device_.sampler.is_due(group_);
+  const bool is_due = device_.checks.shuffle && n_works_ > 1 && device_.sampler.is_due(group());
   if (device_.checks.shuffle) {
-    std::ranges::shuffle(group_, std::mt19937_64(device_.checks.seed + device_.n_dispatches));
+    std::ranges::shuffle(group(), std::mt19937_64(device_.checks.seed + device_.n_dispatches));
   }
-  if (!is_due) return executor.run(group_, device_.abort_flag());
-  UnorderedGroup group(executor, group_, writable_pages(), device_.abort_flag());
-  RunResult result = group.run();
-  if (group.hazard().kind != Hazard::Kind::kNone) {
-    result = {
-        .status = MSL_FAILED, .error = describe(group.hazard()), .index = group.hazard().other};
+  if (!is_due) return executor.run(group(), device_.abort_flag());
+  UnorderedGroup unordered(executor, group(), writable_pages(), device_.abort_flag());
+  RunResult result = unordered.run();
+  if (unordered.hazard().kind != Hazard::Kind::kNone) {
+    result = {.status = MSL_FAILED,
+              .error = describe(unordered.hazard()),
+              .index = unordered.hazard().other};
   }
   return result;
 }
@@ -41,7 +42,7 @@ std::string CommandRunner::describe(const Hazard& hazard) const {
       hazard.address
           ? concat(" at ", device_.addresses.describe(reinterpret_cast<uint64_t>(hazard.address)))
           : std::string();
-  return concat(what, " what ", name_of(group_[hazard.writer]), " writes", where,
+  return concat(what, " what ", name_of(works_[hazard.writer]), " writes", where,
                 ", and no barrier orders the two");
 }
 
@@ -74,7 +75,7 @@ std::vector<PageRange> CommandRunner::writable_pages() const {
 void CommandRunner::check_group() {
   for (const auto& [id, memory] : used_) {
     const std::string subject =
-        concat("[hostmetal] ", name_of(group_.back()), ": ", memory->name());
+        concat("[hostmetal] ", name_of(group().back()), ": ", memory->name());
     if (device_.checks.guard && memory->kind == MemoryKind::kOwned &&
         !memory->has_margins_intact()) {
       refuse(concat(subject, " was overrun: the bytes around it changed"));

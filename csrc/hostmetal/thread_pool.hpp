@@ -1,58 +1,83 @@
 // The threads that run threadgroups.
 #pragma once
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <cstdint>
+#include <memory>
 #include <mutex>
-#include <thread>
 #include <vector>
+
+#include "hostmetal/team.hpp"
 
 namespace mtlqwen::hostmetal {
 
-// One job at a time, spread over the calling thread and the pool's own. A job of a few microseconds is worth spreading:
-// idle threads spin for a moment before they sleep. All threads flush denormals; the caller sees to its own.
+// Shares the cores of the machine among the engines of a process: who wants threads takes a turn, and waits for it while the
+// turns of others need the cores. Threads start when a turn first needs them; idle ones spin for a moment before they sleep. All
+// of them flush denormals; who takes a turn sees to its own thread.
 class ThreadPool {
  public:
-  // The pool of this process, with a thread for each usable core. A forked child gets one of its own.
+  // The pool of this process. A forked child gets one of its own.
   static ThreadPool& shared();
 
-  explicit ThreadPool(unsigned n_threads);  // the calling thread included
+  // Threads that may run at a time, those that take the turns included.
+  explicit ThreadPool(unsigned n_threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
-  [[nodiscard]] unsigned n_threads() const { return static_cast<unsigned>(helpers_.size()) + 1; }
-
-  // Calls body(first, count) on several threads at once until all of 0 .. units-1 are covered, then returns. Callers on
-  // several threads take turns.
-  template <class Body>
-  void run(uint64_t units, Body& body) {
-    const Function call = [](void* context, uint64_t first, uint64_t count) {
-      (*static_cast<Body*>(context))(first, count);
-    };
-    run(units, call, &body);
-  }
+  class Turn;
+  // A turn of n threads comes soon: wakes those that sleep.
+  void expect(unsigned n_threads);
 
  private:
-  using Function = void (*)(void* context, uint64_t first, uint64_t count);
-  void run(uint64_t units, Function function, void* context);
-  void help();            // a pool thread's life
-  bool enter();           // joins the open job, if there is one
-  void leave();           // the last one out wakes the caller
-  void work();            // takes chunks until none are left
-  void close_and_wait();  // nobody may enter any more; waits for those inside
-  void wake(uint32_t n);
+  Team& begin(unsigned n_threads);
+  void end(Team& team, unsigned n_threads);
+  [[nodiscard]] Helper* idle_helper_locked();  // null: the machine has no more threads
 
-  std::mutex turn_;  // held for a whole job
-  Function function_ = nullptr;
-  void* context_ = nullptr;
-  uint64_t units_ = 0;
-  // Written by all threads in every job, hence a cache line each.
-  alignas(64) std::atomic<uint64_t> next_{0};   // first unit that nobody has taken
-  alignas(64) std::atomic<uint32_t> gate_{0};   // kOpen, kWaited, and the number of helpers inside
-  alignas(64) std::atomic<uint32_t> epoch_{0};  // a futex; changes with every job
-  alignas(64) std::atomic<uint32_t> sleepers_{0};
-  std::atomic<bool> stop_{false};
-  std::vector<std::thread> helpers_;
+  const unsigned n_threads_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::atomic<uint32_t> n_waiting_{0};
+  uint64_t next_ticket_ = 0;  // turns begin in the order of their tickets
+  uint64_t next_turn_ = 0;
+  unsigned n_running_ = 0;  // threads of all turns
+  std::vector<std::unique_ptr<Helper>> helpers_;
+  std::vector<Helper*> idle_;
+  std::vector<std::unique_ptr<Team>> teams_;
+  std::vector<Team*> idle_teams_;
+};
+
+// The right to run on n threads, the calling one included. A turn of more threads than the pool has begins when no other runs.
+// Used by one thread at a time.
+class ThreadPool::Turn {
+ public:
+  Turn(ThreadPool& pool, unsigned n_threads);
+  ~Turn();
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+  // Calls body(first, count) on several threads at once until all of 0 .. units-1 are covered, then returns.
+  template <class Body>
+  void run(uint64_t units, Body& body) {
+    if (units <= 1 || !team_->has_helpers()) {
+      if (units != 0) body(0, units);
+      return;
+    }
+    const Team::Function call = [](void* context, uint64_t first, uint64_t count) {
+      (*static_cast<Body*>(context))(first, count);
+    };
+    team_->run(units, call, &body);
+  }
+
+  // Between two runs: a long turn lets those go first that wait by now.
+  void yield();
+
+ private:
+  ThreadPool& pool_;
+  const unsigned n_threads_;
+  Team* team_;
+  std::chrono::steady_clock::time_point began_;
 };
 
 }  // namespace mtlqwen::hostmetal

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <functional>
 #include <thread>
 
 #include "hostmetal/cpu.hpp"
@@ -118,6 +119,12 @@ inline const char* hold_kernel(const Threadgroup& group) {
   return nullptr;
 }
 
+// threads[index] = a number of the thread that runs it
+inline const char* thread_kernel(const Threadgroup& group) {
+  group.buffer<uint64_t>(0)[group.index] = std::hash<std::thread::id>()(std::this_thread::get_id());
+  return nullptr;
+}
+
 inline int run_fake(const MslDispatch* dispatch, uint64_t first, uint64_t count, char* error,
                     uint64_t error_bytes) {
   const auto kernel = reinterpret_cast<FakeKernel>(const_cast<void*>(dispatch->kernel->entry));
@@ -149,6 +156,7 @@ inline const MslLibrary* fake_library() {
       {"copy_back", 0b1, 0, 0, nullptr, entry(copy_back_kernel)},
       {"copy_nowhere", 0b1, 0, 0, nullptr, entry(copy_nowhere_kernel)},
       {"fold", 0b1, 0, 0, nullptr, entry(fold_kernel)},
+      {"thread", 0b1, 0, 0, nullptr, entry(thread_kernel)},
       {"hold", 0b11, 0, 0, nullptr, entry(hold_kernel)},
   };
   static const MslLibrary library = {MSL_ABI_VERSION, "avx2", sizeof kernels / sizeof kernels[0],

@@ -184,40 +184,6 @@ void test_isa_is_chosen_by_cpu_and_environment() {
   check(is_software_device(Machine().device.get()));
 }
 
-void test_quotas_of_control_groups() {
-  using hostmetal::quota_cores;
-  check_equal(quota_cores("max 100000"), 0U);
-  check_equal(quota_cores("200000 100000"), 2U);
-  check_equal(quota_cores("150000 100000"), 2U);
-  check_equal(quota_cores("1000 100000"), 1U);
-  check_equal(quota_cores("-1 100000"), 0U);
-  check_equal(quota_cores(""), 0U);
-  check(hostmetal::usable_cores() >= 1);
-}
-
-// The pool with more threads than this machine has cores, from several threads at once, with pauses that let it sleep.
-void test_the_pool_covers_all_units_once() {
-  hostmetal::ThreadPool pool(7);
-  const auto work = [&pool](uint32_t seed) {
-    std::mt19937 random(seed);
-    for (int round = 0; round < 300; ++round) {
-      const uint64_t units = random() % 200;
-      std::vector<std::atomic<int>> seen(units);
-      auto body = [&seen](uint64_t first, uint64_t count) {
-        if (first % 16 == 3) std::this_thread::sleep_for(std::chrono::microseconds(100));
-        for (uint64_t i = first; i < first + count; ++i) ++seen[i];
-      };
-      pool.run(units, body);
-      for (const auto& one : seen) check_equal(one.load(), 1);
-      if (round % 50 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-  };
-  std::thread first(work, 1);
-  std::thread second(work, 2);
-  first.join();
-  second.join();
-}
-
 void test_pool_threads_flush_denormals() {
   Machine machine;
   const auto denormal = machine.pipeline("denormal");
@@ -285,8 +251,6 @@ int main(int argc, char** argv) {
       {"libraries_that_are_none", test_libraries_that_are_none},
       {"the_real_library_loads", test_the_real_library_loads},
       {"isa_is_chosen_by_cpu_and_environment", test_isa_is_chosen_by_cpu_and_environment},
-      {"quotas_of_control_groups", test_quotas_of_control_groups},
-      {"the_pool_covers_all_units_once", test_the_pool_covers_all_units_once},
       {"pool_threads_flush_denormals", test_pool_threads_flush_denormals},
       {"mapping_runs_match_a_table", test_mapping_runs_match_a_table},
   });
