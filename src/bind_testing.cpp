@@ -6,9 +6,7 @@
 #include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
-#include <chrono>
 #include <cstring>
-#include <thread>
 
 #include "bind.hpp"
 #include "engine/engine.hpp"
@@ -81,73 +79,42 @@ class KernelRunner {
   Commands commands_;
 };
 
+nb::dict to_dict(const LinearLaunch& launch) {
+  nb::dict result;
+  result["kernel"] = std::string(launch.kernel);
+  result["rows_per_group"] = launch.rows_per_group;
+  result["outputs_per_group"] = launch.outputs_per_group;
+  result["threads"] = launch.threads;
+  result["threadgroup_bytes"] = launch.threadgroup_bytes;
+  result["int8"] = launch.int8;
+  for (const Constant& constant : launch.constants()) {
+    if (constant.index == kSimdgroupsConstant) {
+      result["simdgroups"] = std::get<uint32_t>(constant.value);
+    }
+  }
+  return result;
+}
+
+Format to_format(const std::string& name) {
+  for (const Format known : {Format::kF32, Format::kF16, Format::kBF16, Format::kQ8_0}) {
+    if (info(known).kernel_name == name) return known;
+  }
+  throw std::invalid_argument("no such format: " + name);
+}
+
 // The launch table's choice for a weight format as kernels spell it.
 nb::dict choose(const std::string& format, uint32_t n, uint32_t k, uint32_t rows, bool software,
-                bool deterministic) {
-  const LinearDevice device{.software = software, .deterministic = deterministic};
-  for (const Format known : {Format::kF32, Format::kF16, Format::kBF16, Format::kQ8_0}) {
-    if (info(known).kernel_name != format) continue;
-    const LinearLaunch& launch = choose_linear(known, n, k, rows, device);
-    nb::dict result;
-    result["kernel"] = std::string(launch.kernel);
-    result["rows_per_group"] = launch.rows_per_group;
-    result["outputs_per_group"] = launch.outputs_per_group;
-    result["threads"] = launch.threads;
-    result["threadgroup_bytes"] = launch.threadgroup_bytes;
-    for (const Constant& constant : launch.constants()) {
-      if (constant.index == kSimdgroupsConstant) {
-        result["simdgroups"] = std::get<uint32_t>(constant.value);
-      }
-    }
-    return result;
-  }
-  throw std::invalid_argument("no such format: " + format);
+                bool deterministic, bool int8) {
+  const LinearDevice device{.software = software, .deterministic = deterministic, .int8 = int8};
+  return to_dict(choose_linear(to_format(format), n, k, rows, device));
 }
 
-using Pair = uint64_t __attribute__((vector_size(16)));  // what every build has vectors for
-struct Line {                                            // of a cache
-  Pair pairs[4];
-};
-constexpr uint64_t kAheadLines = 64;  // a page: hardware prefetchers stop at its end
-
-// Sums that do not wait for each other, so that the loop waits for memory alone.
-uint64_t read_lines(const Line* lines, uint64_t n) {
-  Pair a = {};
-  Pair b = {};
-  Pair c = {};
-  Pair d = {};
-  for (const Line* line = lines; line != lines + n; ++line) {
-    __builtin_prefetch(line + kAheadLines);
-    a += line->pairs[0];
-    b += line->pairs[1];
-    c += line->pairs[2];
-    d += line->pairs[3];
-  }
-  const Pair sum = a + b + c + d;
-  return sum[0] + sum[1];
-}
-
-// Seconds that `threads` threads take to read a buffer once, round by round.
-std::vector<double> read_seconds(uint64_t bytes, unsigned threads, unsigned rounds) {
-  using Clock = std::chrono::steady_clock;
-  const uint64_t share = bytes / sizeof(Line) / threads;
-  const std::vector<Line> lines(share * threads + kAheadLines, Line{{Pair{1}}});
-  std::vector<double> seconds;
-  for (unsigned round = 0; round < rounds; ++round) {
-    const Clock::time_point begin = Clock::now();
-    std::vector<uint64_t> sums(threads);
-    std::vector<std::thread> others;
-    for (unsigned t = 1; t < threads; ++t) {
-      others.emplace_back([&, t] { sums[t] = read_lines(lines.data() + t * share, share); });
-    }
-    sums[0] = read_lines(lines.data(), share);
-    for (std::thread& thread : others) thread.join();
-    seconds.push_back(std::chrono::duration<double>(Clock::now() - begin).count());
-    for (const uint64_t sum : sums) {
-      if (sum != share) throw std::logic_error("a thread has not read its share");
-    }
-  }
-  return seconds;
+// The same for the fused MLP; empty where there is none.
+nb::dict choose_fused(const std::string& format, uint32_t n, uint32_t k, uint32_t rows,
+                      bool software, bool int8) {
+  const LinearDevice device{.software = software, .int8 = int8};
+  const LinearLaunch* launch = choose_mlp(to_format(format), n, k, rows, device);
+  return launch ? to_dict(*launch) : nb::dict();
 }
 
 }  // namespace
@@ -161,9 +128,9 @@ void init_testing(nb::module_& testing) {
       .def_prop_ro("gpu_seconds", &KernelRunner::gpu_seconds)
       .def_prop_ro("kernel_names", &KernelRunner::kernel_names);
   testing.def("choose_linear", &choose, "format"_a, "n"_a, "k"_a, "rows"_a, "software"_a,
-              "deterministic"_a = false);
-  testing.def("read_seconds", &read_seconds, nb::call_guard<nb::gil_scoped_release>(), "bytes"_a,
-              "threads"_a, "rounds"_a);
+              "deterministic"_a = false, "int8"_a = false);
+  testing.def("choose_mlp", &choose_fused, "format"_a, "n"_a, "k"_a, "rows"_a, "software"_a,
+              "int8"_a);
   testing.def("set_pass_rows", &Engine::set_pass_rows, nb::arg("engine"), nb::arg("rows"));
   testing.def("last_logits", &Engine::last_logits, nb::arg("engine"), nb::arg("sequence"));
 }

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 from cases_gdn import GdnShape, conv_case, gated_norm_case, gates_case, recurrent_case
+from cases_int8 import MLP_PANEL, MLP_ROW, PANEL, ROW, Int8Case, Int8Kernel, random_launch
 from cases_layers import (
     AttentionShape,
     attention_case,
@@ -28,6 +29,12 @@ GDN = GdnShape(n_k_heads=2, n_v_heads=4, head_dim=64)
 LOGITS = np.random.default_rng(0).standard_normal((2, 3000)).astype(np.float32)
 DRAWS = [Draw(temperature=1.0, seed=1), Draw()]
 
+
+def int8_case(kernel: Int8Kernel, n: int) -> list[Launch]:
+    """Three rows, three qblocks; of `row` kernels two groups of outputs."""
+    return [random_launch(Int8Case(fmt="q8_0", kernel=kernel, rows=3, n=n, k=96))]
+
+
 CASES: dict[str, Callable[[], list[Launch]]] = {
     "rms_norm": lambda: norm_case(3, 512).launches,
     "rms_norm_int8": lambda: norm_case(3, 544, int8=True).launches,
@@ -44,5 +51,9 @@ CASES: dict[str, Callable[[], list[Launch]]] = {
     "gdn_recurrent": lambda: recurrent_case(GDN, QUERIES).launches,
     "gdn_chunk": lambda: recurrent_case(GDN, [Query(count=35, kv_valid=9)], 1).launches,
     "gdn_norm": lambda: gated_norm_case(GDN, 3).launches,
+    "linear_int8_row": lambda: int8_case(ROW, 69),
+    "linear_int8_panel": lambda: int8_case(PANEL, 37),
+    "mlp_int8_row": lambda: int8_case(MLP_ROW, 64),
+    "mlp_int8_panel": lambda: int8_case(MLP_PANEL, 64),
     "sample": lambda: sample_run(LOGITS, DRAWS, chunk=512).launches,
 }

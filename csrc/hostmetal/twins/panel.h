@@ -1,0 +1,168 @@
+// A panel: the weights of 16 outputs and a run of k as the int8 products want them. It is unpacked
+// once and serves all rows of the pass.
+//
+// Functions that are not inlined are static: a file is compiled at two levels of dot.h into one library.
+#pragma once
+#include "dot.h"
+#include "int8.h"
+#include "kernel_args.h"
+
+namespace mtlqwen::twins {
+
+constexpr uint32_t kPanelOutputs = kWide;
+constexpr uint32_t kPanelQblocks = 32;  // 18 KiB with the scales: half of a level 1 cache
+constexpr uint32_t kSteps = 8;          // of four elements, in a qblock
+
+typedef uint8_t LooseHalfBytes __attribute__((ext_vector_type(32), aligned(1)));
+
+// Asks for the cache lines of weights to come, a few at a time: bursts stall the loads behind them.
+class Ahead {
+ public:
+  explicit Ahead(const uint8_t* at) : line_(at), end_(at) {}
+  MTLQWEN_INLINE void advance(uint64_t bytes) {
+    end_ += bytes;
+    for (; line_ < end_; line_ += 64) __builtin_prefetch(line_);
+  }
+
+ private:
+  const uint8_t* line_;
+  const uint8_t* end_;
+};
+
+struct Panel {
+  WideBytes weights[kPanelQblocks][kSteps];  // four elements of each output
+  Wide scales[kPanelQblocks];
+
+  // quads[i] holds the 32 elements of outputs i and i + 4, quads[4 + i] those of i + 8 and i + 12.
+  MTLQWEN_INLINE void store_transposed(uint32_t qblock, const WideInts* quads) {
+    WideInts parts[2][4];
+    for (uint32_t h = 0; h < 2; ++h) {
+      const WideInts* q = quads + 4 * h;
+      const WideInts low01 = low_pairs(q[0], q[1]);
+      const WideInts high01 = high_pairs(q[0], q[1]);
+      const WideInts low23 = low_pairs(q[2], q[3]);
+      const WideInts high23 = high_pairs(q[2], q[3]);
+      parts[h][0] = low_fours(low01, low23);
+      parts[h][1] = high_fours(low01, low23);
+      parts[h][2] = low_fours(high01, high23);
+      parts[h][3] = high_fours(high01, high23);
+    }
+    for (uint32_t i = 0; i < 4; ++i) {
+      weights[qblock][i] = (WideBytes)__builtin_shufflevector(
+          parts[0][i], parts[1][i], 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27);
+      weights[qblock][4 + i] = (WideBytes)__builtin_shufflevector(
+          parts[0][i], parts[1][i], 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
+    }
+  }
+
+ private:
+  static MTLQWEN_INLINE WideInts low_pairs(WideInts a, WideInts b) {
+    return __builtin_shufflevector(a, b, 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29);
+  }
+  static MTLQWEN_INLINE WideInts high_pairs(WideInts a, WideInts b) {
+    return __builtin_shufflevector(a, b, 2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 27, 14, 30, 15,
+                                   31);
+  }
+  static MTLQWEN_INLINE WideInts low_fours(WideInts a, WideInts b) {
+    return __builtin_shufflevector(a, b, 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29);
+  }
+  static MTLQWEN_INLINE WideInts high_fours(WideInts a, WideInts b) {
+    return __builtin_shufflevector(a, b, 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30,
+                                   31);
+  }
+};
+
+// The rows of a pass, or some of them, from the element of k where the panel begins.
+struct RowsPart {
+  const uint8_t* first;  // int8 row
+  uint32_t k;            // of a whole row
+  uint32_t qblock;       // where the panel begins
+};
+
+// sums[r] += the products of row r with the panel. A row's chain of additions does not depend on
+// kRows.
+template <uint32_t kRows>
+__attribute__((noinline, min_vector_width(512))) static void
+multiply_tile(const Panel& panel, uint32_t qblocks, RowsPart rows, Wide* sums, Ahead& ahead,
+              uint64_t ahead_bytes) {
+  const int8_t* quants[kRows];
+  float scales[kRows][kPanelQblocks];
+  int32_t starts[kRows][kPanelQblocks];
+  Wide totals[kRows];
+  for (uint32_t r = 0; r < kRows; ++r) {
+    const uint8_t* row = rows.first + r * int8_row_bytes(rows.k);
+    quants[r] = int8_quants(row) + uint64_t{rows.qblock} * kInt8Qblock;
+    const float* from = int8_scales(row, rows.k) + rows.qblock;
+    const int32_t* row_sums = int8_sums(row, rows.k) + rows.qblock;
+    for (uint32_t b = 0; b < qblocks; ++b) scales[r][b] = from[b];
+    for (uint32_t b = 0; b < qblocks; ++b) starts[r][b] = -kBias * row_sums[b];
+    totals[r] = sums[r];
+  }
+  for (uint32_t b = 0; b < qblocks; ++b) {
+    ahead.advance(ahead_bytes);
+    WideInts products[kRows];
+#pragma unroll
+    for (uint32_t r = 0; r < kRows; ++r) products[r] = kBias != 0 ? starts[r][b] : 0;
+#pragma unroll
+    for (uint32_t s = 0; s < kSteps; ++s) {
+      const Weights w = to_weights(panel.weights[b][s]);
+#pragma unroll
+      for (uint32_t r = 0; r < kRows; ++r) {
+        products[r] = multiply(products[r], w, broadcast4(quants[r] + b * kInt8Qblock + s * 4));
+      }
+    }
+#pragma unroll
+    for (uint32_t r = 0; r < kRows; ++r) {
+      const Wide product = __builtin_convertvector(products[r], Wide) * panel.scales[b];
+      totals[r] = multiply_add(product, Wide(scales[r][b]), totals[r]);
+    }
+  }
+  for (uint32_t r = 0; r < kRows; ++r) sums[r] = totals[r];
+}
+
+// The same for any number of rows up to kMost.
+template <uint32_t kMost>
+MTLQWEN_INLINE void multiply_rows(uint32_t n_rows, const Panel& panel, uint32_t qblocks,
+                                  RowsPart rows, Wide* sums, Ahead& ahead, uint64_t ahead_bytes) {
+  if (n_rows == kMost) {
+    multiply_tile<kMost>(panel, qblocks, rows, sums, ahead, ahead_bytes);
+  } else if constexpr (kMost > 1) {
+    multiply_rows<kMost - 1>(n_rows, panel, qblocks, rows, sums, ahead, ahead_bytes);
+  }
+}
+
+// sums[r] = the products of n_rows rows with 16 outputs from `output` on; those from n on repeat
+// the last one.
+template <class Format>
+__attribute__((noinline, min_vector_width(512))) static void
+multiply_panel(const uint8_t* weight, const LinearArgs& args, uint32_t output, const uint8_t* in,
+               uint32_t n_rows, Wide* sums) {
+  Panel panel;
+  const uint64_t row_bytes = Format::row_bytes(args.k);
+  const uint8_t* starts[kPanelOutputs];
+  for (uint32_t i = 0; i < kPanelOutputs; ++i) {
+    const uint32_t o = output + i < args.n ? output + i : args.n - 1;
+    starts[i] = weight + o * row_bytes;
+  }
+  for (uint32_t r = 0; r < n_rows; ++r) sums[r] = 0.0F;
+
+  // The next panel's bytes are asked for while this one is worked on, in step with the work.
+  const uint32_t qblocks = args.k / kInt8Qblock;
+  const uint32_t tiles = (n_rows + kTileRows - 1) / kTileRows;
+  const uint64_t qblock_bytes = kPanelOutputs * row_bytes / qblocks;
+  const uint64_t unpack_bytes = qblock_bytes * kUnpackRows / (kUnpackRows + n_rows);
+  const uint64_t tile_bytes = (qblock_bytes - unpack_bytes) / tiles;
+  Ahead ahead(weight + (output + kPanelOutputs) * row_bytes);
+  for (uint32_t b = 0; b < qblocks; b += kPanelQblocks) {
+    const uint32_t count = qblocks - b < kPanelQblocks ? qblocks - b : kPanelQblocks;
+    Format::unpack(panel, starts, b, count, ahead, unpack_bytes);
+    for (uint32_t t = 0; t < tiles; ++t) {
+      const uint32_t from = n_rows * t / tiles;
+      const uint32_t to = n_rows * (t + 1) / tiles;
+      const RowsPart rows{in + from * int8_row_bytes(args.k), args.k, b};
+      multiply_rows<kTileRows>(to - from, panel, count, rows, sums + from, ahead, tile_bytes);
+    }
+  }
+}
+
+}  // namespace mtlqwen::twins
