@@ -132,21 +132,23 @@ def made_by_mlp(runner: Runner, kernel: Int8Kernel, values: Floats) -> Buffer:
 @pytest.mark.parametrize("kernel", [MLP_ROW, MLP_PANEL], ids=str)
 def test_the_quantiser_is_exact(runner: Runner, kernel: Int8Kernel) -> None:
     rng = np.random.default_rng(1)
-    blocks = [np.arange(-254, 254, 16)[:QBLOCK]]  # max 254: every odd number is a tie
-    blocks += [np.append(rng.integers(-254, 255, 31), 254) for _ in range(40)]
-    blocks += [rng.standard_normal(QBLOCK).astype(np.float16) for _ in range(40)]
-    blocks += [np.append(np.zeros(31), -3.0)]
+    blocks = [
+        np.arange(-254, 254, 16),  # max 254: every odd number is a tie
+        *(np.append(rng.integers(-254, 255, 31), 254) for _ in range(40)),
+        *(rng.standard_normal(QBLOCK).astype(np.float16) for _ in range(40)),
+        np.append(np.zeros(31), -3.0),
+    ]
     for block in blocks:
         for size in (1.0, 2.0**-90, 2.0**100):
-            values = np.asarray(block, np.float32) * np.float32(size)
+            values = np.array(block.astype(np.float64) * size, np.float32)
             assert np.array_equal(made_by_mlp(runner, kernel, values), quantise(values[None]))
 
 
 @pytest.mark.parametrize("kernel", [MLP_ROW, MLP_PANEL], ids=str)
 def test_tiny_blocks_are_zero(runner: Runner, kernel: Int8Kernel) -> None:
-    block = np.arange(QBLOCK, dtype=np.float32) / 32
+    block: Floats = np.arange(QBLOCK, dtype=np.float32) / np.float32(32)
     block[5] = 1
-    for largest in (LEAST, LEAST / 2, np.float32(2.0**-120)):
+    for largest in (LEAST, np.float32(2.0**-101), np.float32(2.0**-120)):
         got = made_by_mlp(runner, kernel, block * largest)
         assert np.array_equal(got, quantise(block[None] * largest))
         assert got.any() == (largest == LEAST)
