@@ -9,6 +9,7 @@
 //   gdn_recurrent   S *= decay;  delta = beta * (v - S k);  S += delta k^T;  o = S q
 //                   S is (Dv, Dk) per v head
 //   gdn_norm        out = o / sqrt(mean(o^2) + eps) * weight * silu(z), per v head
+//   gdn_norm_int8   the same, quantised
 //
 // C = (2 Hk + Hv) * head_dim channels, in the order q heads, k heads, v heads. head_dim is 64 or
 // 128, four conv taps. A query with kv_valid == 0 starts from zero state whatever its bank holds.
@@ -17,6 +18,7 @@
 
 #include "activation.h"
 #include "gdn.h"
+#include "int8.h"
 using namespace metal;
 
 constant constexpr float kL2Eps = 1e-6f;  // fixed in the reference, added to the sum of squares
@@ -179,6 +181,24 @@ kernel void gdn_recurrent(device float* out [[buffer(0)]],  // (rows, Hv * Dv)
   }
 }
 
+// Where the lane's four values of a head stand in o and z. Lanes past the end of a head have none.
+inline uint norm_place(uint2 group, constant GdnArgs& args, uint lane) {
+  return (group.y * args.n_v_heads + group.x) * args.head_dim + lane * 4;
+}
+
+// The lane's four values of the normed and gated head; 0 where it has none. All lanes call it.
+inline float4 norm_head(device const float* o, device const float* z, device const float* weight,
+                        constant GdnArgs& args, uint2 group, uint lane) {
+  const bool active = lane * 4 < args.head_dim;
+  const uint place = norm_place(group, args, lane);
+  float4 x = float4(0.0f);
+  if (active) x = *(device const float4*)(o + place);
+  const float scale = precise::rsqrt(simd_sum(dot(x, x)) / float(args.head_dim) + args.eps);
+  if (!active) return x;
+  const float4 w = *(device const float4*)(weight + lane * 4);
+  return x * scale * w * silu(*(device const float4*)(z + place));
+}
+
 // Grid (Hv, rows).
 kernel void gdn_norm(device float* out [[buffer(0)]],           // (rows, Hv * Dv)
                      device const float* o [[buffer(1)]],       // (rows, Hv * Dv)
@@ -187,12 +207,21 @@ kernel void gdn_norm(device float* out [[buffer(0)]],           // (rows, Hv * D
                      constant GdnArgs& args [[buffer(4)]], constant Pass& pass [[buffer(5)]],
                      uint2 group [[threadgroup_position_in_grid]],
                      uint lane [[thread_index_in_simdgroup]]) {
+  const float4 y = norm_head(o, z, weight, args, group, lane);
+  if (lane * 4 < args.head_dim) *(device float4*)(out + norm_place(group, args, lane)) = y;
+}
+
+// gdn_norm into int8 rows. Grid (Hv, rows).
+kernel void gdn_norm_int8(device uchar* out8 [[buffer(0)]],          // (rows): int8 rows of Hv * Dv
+                          device const float* o [[buffer(1)]],       // (rows, Hv * Dv)
+                          device const float* z [[buffer(2)]],       // (rows, Hv * Dv)
+                          device const float* weight [[buffer(3)]],  // (Dv)
+                          constant GdnArgs& args [[buffer(4)]], constant Pass& pass [[buffer(5)]],
+                          uint2 group [[threadgroup_position_in_grid]],
+                          uint lane [[thread_index_in_simdgroup]]) {
+  const uint values = args.n_v_heads * args.head_dim;
+  const float4 y = norm_head(o, z, weight, args, group, lane);
   const bool active = lane * 4 < args.head_dim;
-  const uint start = (group.y * args.n_v_heads + group.x) * args.head_dim + lane * 4;
-  float4 x = float4(0.0f);
-  if (active) x = *(device const float4*)(o + start);
-  const float scale = precise::rsqrt(simd_sum(dot(x, x)) / float(args.head_dim) + args.eps);
-  if (!active) return;
-  const float4 w = *(device const float4*)(weight + lane * 4);
-  *(device float4*)(out + start) = x * scale * w * silu(*(device const float4*)(z + start));
+  const uint first = active ? group.x * args.head_dim + lane * 4 : values;
+  int8_quantise(out8 + group.y * int8_row_bytes(values), values, first, y, lane);
 }

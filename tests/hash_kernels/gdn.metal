@@ -119,3 +119,21 @@ kernel void gdn_norm(device uint* out [[buffer(0)]], device const uint* o [[buff
   const uint start = (group.y * args.n_v_heads + group.x) * args.head_dim;
   for (uint d = lane; d < args.head_dim; d += 32) out[start + d] = mix(o[start + d], z[start + d]);
 }
+
+kernel void gdn_norm_int8(device uint* out8 [[buffer(0)]], device const uint* o [[buffer(1)]],
+                          device const uint* z [[buffer(2)]],
+                          device const float* weight [[buffer(3)]],
+                          constant GdnArgs& args [[buffer(4)]], constant Pass& pass [[buffer(5)]],
+                          uint2 group [[threadgroup_position_in_grid]],
+                          uint lane [[thread_index_in_simdgroup]]) {
+  const uint k = args.n_v_heads * args.head_dim;
+  const uint start = group.y * k + group.x * args.head_dim;
+  for (uint qblock = lane; qblock < args.head_dim / 32; qblock += 32) {
+    uint x[32];
+    for (uint j = 0; j < 32; j++) {
+      const uint place = start + 32 * qblock + j;
+      x[j] = mix(o[place], z[place]);
+    }
+    store_qblock(out8 + group.y * int8_words(k), k, group.x * args.head_dim / 32 + qblock, x);
+  }
+}

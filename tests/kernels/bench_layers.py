@@ -73,6 +73,7 @@ def layer_bench(size: str) -> Iterator[LayerCase | SampleRun]:
         yield gates_case(rows, widths.gdn.n_v_heads)
         yield recurrent_case(widths.gdn, queries)
         yield gated_norm_case(widths.gdn, rows)
+        yield gated_norm_case(widths.gdn, rows, int8=True)
     # The kernels of prefill, beside the ones that serve a row at a time.
     queries = [Query(count=128, kv_valid=CONTEXT)]
     for tile in (0, 8, 16):

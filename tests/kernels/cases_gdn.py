@@ -9,6 +9,7 @@ import numpy as np
 import reference_layers as ref
 from cases_layers import EPS, Floats, LayerCase, exact, floats, nans, size
 from harness import Buffer, Launch
+from int8_rows import empty_rows
 from layer_args import GDN, Query, pass_struct, query_arrays, record
 
 NEVER_CHUNKED = 2**32 - 1
@@ -246,23 +247,27 @@ def recurrent_case(
     )
 
 
-def gated_norm_case(shape: GdnShape, rows: int) -> LayerCase:
-    """gdn_norm; one head is tiny, so that eps matters."""
+def gated_norm_case(shape: GdnShape, rows: int, *, int8: bool = False) -> LayerCase:
+    """gdn_norm, or gdn_norm_int8; one head is tiny, so that eps matters."""
     rng = np.random.default_rng(shape.channels + rows)
     o, z = (floats(rng, rows, shape.n_v_heads, shape.head_dim) for _ in range(2))
     o[0, 0] *= 1e-4
     z[0, 0, :2] = (300.0, -300.0)
     weight = floats(rng, shape.head_dim)
-    out = nans(*o.shape)
+    values = shape.n_v_heads * shape.head_dim
+    out = empty_rows(rows, values) if int8 else nans(rows, values)
+    kernel = "gdn_norm_int8" if int8 else "gdn_norm"
     launch = Launch(
-        kernel="gdn_norm",
+        kernel=kernel,
         buffers=[out, o, z, weight, shape.args(), pass_struct([Query(count=rows)])],
         groups=(shape.n_v_heads, rows),
     )
-    expected = ref.gated_norm(exact(o), exact(z), exact(weight), EPS)
+    y, bound = ref.gated_norm(exact(o), exact(z), exact(weight), EPS)
+    expected = [(out, y.reshape(rows, -1), bound.reshape(rows, -1))]
     return LayerCase(
-        name=f"gdn_norm-{shape}-{rows}rows",
+        name=f"{kernel}-{shape}-{rows}rows",
         launches=[launch],
-        checks=[(out, *expected)],
+        checks=[] if int8 else expected,
+        int8_checks=expected if int8 else [],
         moved_bytes=size(out, o, z),
     )

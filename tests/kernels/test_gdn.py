@@ -9,6 +9,7 @@ import pytest
 from cases_gdn import GdnShape, conv_case, gated_norm_case, gates_case, recurrent_case
 from cases_layers import EDGE_ROWS, check_case, exact
 from harness import Runner, check, run
+from int8_rows import quantise, split_rows
 from layer_args import Query, pass_struct, query_arrays
 
 SMALL = GdnShape(n_k_heads=2, n_v_heads=4, head_dim=64)
@@ -129,6 +130,32 @@ def test_gated_norm_rows(runner: Runner, rows: int) -> None:
     check_case(runner, gated_norm_case(SMALL, rows))
 
 
+@pytest.mark.parametrize("rows", EDGE_ROWS)
+def test_gated_norm_int8_rows(runner: Runner, rows: int) -> None:
+    check_case(runner, gated_norm_case(SMALL, rows, int8=True))
+
+
+@pytest.mark.parametrize("shape", [*SHAPES, *DENSE], ids=str)
+def test_gated_norm_int8(runner: Runner, shape: GdnShape) -> None:
+    """The int8 rows are those of gdn_norm's floats, byte for byte."""
+    case, plain = (gated_norm_case(shape, 3, int8=int8) for int8 in (True, False))
+    check_case(runner, case)
+    run(runner, plain.launches)
+    (stored, *_), (out, *_) = case.launches[0].buffers, plain.launches[0].buffers
+    assert np.array_equal(stored, quantise(out.astype(np.float32)))
+
+
+def test_gated_norm_int8_of_a_nan(runner: Runner) -> None:
+    """All qblocks of the head are NaN, and none of another."""
+    case = gated_norm_case(SMALL, 2, int8=True)
+    stored, o, *_ = case.launches[0].buffers
+    o[1, 2, 5] = np.nan
+    run(runner, case.launches)
+    _, scales, _ = split_rows(stored, SMALL.n_v_heads * SMALL.head_dim)
+    nan_blocks = np.argwhere(np.isnan(scales)).tolist()
+    assert nan_blocks == [[1, 4], [1, 5]]
+
+
 @pytest.mark.parametrize("cut", [1, 2, 3, 4, 20])
 def test_recurrent_is_the_same_in_chunks(runner: Runner, cut: int) -> None:
     """Rows of one query in two passes give the same bits as in one, in out and in state."""
@@ -172,8 +199,10 @@ def test_conv_is_the_same_in_chunks(runner: Runner, cut: int) -> None:
     assert np.array_equal(SMALL.conv_state(pieces[0, 0]), SMALL.conv_state(banks[0, 1]))
 
 
-def test_recurrent_is_independent_of_its_company(runner: Runner) -> None:
-    together = recurrent_case(SMALL, MIXED).launches[0]
+@pytest.mark.parametrize("shape", [SMALL, DENSE[-1]], ids=str)
+def test_recurrent_is_independent_of_its_company(runner: Runner, shape: GdnShape) -> None:
+    """The states of the larger shape are too many for caches, those of one query are not."""
+    together = recurrent_case(shape, MIXED).launches[0]
     out, banks, act, gates, old_banks, _, args, _ = together.buffers
     run(runner, [together])
     alone = Query(count=2, kv_valid=7, slot=1)
@@ -184,4 +213,4 @@ def test_recurrent_is_independent_of_its_company(runner: Runner) -> None:
     ]  # fmt: skip
     run(runner, [replace(together, buffers=buffers, groups=(together.groups[0], 1))])
     assert np.array_equal(part, out[4:6])
-    assert np.array_equal(SMALL.state(fresh[1, 1]), SMALL.state(banks[1, 1]))
+    assert np.array_equal(shape.state(fresh[1, 1]), shape.state(banks[1, 1]))

@@ -1,0 +1,165 @@
+// gdn_recurrent: the state of a value row is read once and written once, whatever the rows of the
+// query. With one row that is all the cost there is.
+//
+// A row's bits do not depend on how many rows the pass has: every row takes the same operations in
+// the same order, and a state kept in a bank is the state kept on the stack.
+#include "gdn.h"
+#include "lanes.h"
+#include "twin.h"
+
+namespace mtlqwen::twins {
+namespace {
+
+constexpr uint32_t kValues = 8;  // value rows of a threadgroup
+#ifdef __AVX512F__
+constexpr uint32_t kTogether = 8;  // value rows whose sums fit into registers
+#else
+constexpr uint32_t kTogether = 2;
+#endif
+// Passes that move more state than this write it past the caches: they would only evict weights,
+// and each line would first be read.
+constexpr uint64_t kStreamBytes = uint64_t{24} << 20;
+constexpr uint32_t kLine = 64;  // bytes
+
+typedef float Eight __attribute__((ext_vector_type(8)));
+typedef float LooseEight __attribute__((ext_vector_type(8), aligned(4)));
+
+struct Row {
+  const float* q;
+  const float* k;
+  const float* v;     // of the first value
+  const float* gate;  // decay, beta
+  float* out;         // of the first value
+};
+
+alignas(kLine) constexpr float kZeros[kValues * 128] = {};
+
+// Element i: S k of value row i, or S q of value row i - 8.
+template <uint32_t kDim>
+MTLQWEN_INLINE Wide products(const float* state, const float* k, const float* q) {
+  Wide sums[2 * kValues];
+#pragma unroll
+  for (uint32_t first = 0; first < kValues; first += kTogether) {
+    Wide sk[kTogether] = {};
+    Wide sq[kTogether] = {};
+    for (uint32_t d = 0; d < kDim; d += kWide) {
+      const Wide key = load(k + d);
+      const Wide query = load(q + d);
+#pragma unroll
+      for (uint32_t i = 0; i < kTogether; i++) {
+        const Wide s = load(state + (first + i) * kDim + d);
+        sk[i] = multiply_add(s, key, sk[i]);
+        sq[i] = multiply_add(s, query, sq[i]);
+      }
+    }
+#pragma unroll
+    for (uint32_t i = 0; i < kTogether; i++) {
+      sums[first + i] = sk[i];
+      sums[kValues + first + i] = sq[i];
+    }
+  }
+  return fold_rows(sums);
+}
+
+template <uint32_t kDim>
+MTLQWEN_INLINE float dot(const float* a, const float* b) {
+  Wide sum = 0.0f;
+  for (uint32_t d = 0; d < kDim; d += kWide) sum = multiply_add(load(a + d), load(b + d), sum);
+  return fold(sum);
+}
+
+// One row of the query: `from` is the state before it, `to` the state after it.
+template <uint32_t kDim, bool kStream>
+MTLQWEN_INLINE void step(float* to, const float* from, const Row& row) {
+  const Wide sums = products<kDim>(from, row.k, row.q);
+  const float kq = dot<kDim>(row.k, row.q);
+  const Eight decay = row.gate[0];
+  const Eight beta = row.gate[1];
+  const Eight value = *reinterpret_cast<const LooseEight*>(row.v);
+  const Eight sk = __builtin_shufflevector(sums, sums, 0, 1, 2, 3, 4, 5, 6, 7);
+  const Eight sq = __builtin_shufflevector(sums, sums, 8, 9, 10, 11, 12, 13, 14, 15);
+  const Eight delta = beta * __builtin_elementwise_fma(-decay, sk, value);
+  const Eight out = __builtin_elementwise_fma(decay, sq, delta * kq);
+  *reinterpret_cast<LooseEight*>(row.out) = out;
+#pragma unroll
+  for (uint32_t i = 0; i < kValues; i++) {
+    const Wide change = delta[i];
+#pragma unroll
+    for (uint32_t d = 0; d < kDim; d += kWide) {
+      const Wide old = load(from + i * kDim + d) * row.gate[0];
+      const Wide fresh = multiply_add(load(row.k + d), change, old);
+      if constexpr (kStream) {
+        __builtin_nontemporal_store(fresh, reinterpret_cast<Wide*>(to + i * kDim + d));
+      } else {
+        store(to + i * kDim + d, fresh);
+      }
+    }
+  }
+}
+
+// Row `index` of the pass, as the value rows from `value` on see it.
+Row row_of(const DeltaRule& rule, uint32_t index, uint32_t v_head, uint32_t value) {
+  const GdnArgs& args = rule.args;
+  const uint32_t k_head = key_head(v_head, args);
+  const float* heads = rule.act + uint64_t{index} * channels_of(args);
+  const uint64_t head = uint64_t{index} * args.n_v_heads + v_head;
+  return {.q = heads + k_head * args.head_dim,
+          .k = heads + (args.n_k_heads + k_head) * args.head_dim,
+          .v = heads + (2 * args.n_k_heads + v_head) * args.head_dim + value,
+          .gate = rule.gates + head * 2,
+          .out = rule.out + head * args.head_dim + value};
+}
+
+// Eight value rows of one head through all rows of the query.
+template <uint32_t kDim, bool kStream>
+MTLQWEN_INLINE void recur(const DeltaRule& rule, const QueryArgs& query, uint32_t group) {
+  constexpr uint32_t kGroups = kDim / kValues;
+  const uint32_t v_head = group / kGroups;
+  const uint32_t value = group % kGroups * kValues;
+  alignas(kLine) float between[kValues * kDim];
+  const float* from = query.kv_valid == 0 ? kZeros : rule.old_state(query, v_head, value);
+  float* last = rule.new_state(query, v_head, value);
+  const bool streams = kStream && reinterpret_cast<uintptr_t>(last) % kLine == 0;
+  for (uint32_t t = 0; t < query.count; t++) {
+    const Row row = row_of(rule, query.first_row + t, v_head, value);
+    float* to = t + 1 == query.count ? last : between;
+    if (streams && to == last) {
+      step<kDim, true>(to, from, row);
+    } else {
+      step<kDim, false>(to, from, row);
+    }
+    from = to;
+  }
+}
+
+template <uint32_t kDim, bool kStream>
+int run_groups(const Dispatch& dispatch, uint64_t first, uint64_t count) {
+  const DeltaRule rule(dispatch);
+  const int result = for_each_group(dispatch, first, count, [&](uint32_t x, uint32_t y) {
+    const QueryArgs& query = rule.queries[y];
+    if (query.count < rule.args.chunk_rows) recur<kDim, kStream>(rule, query, x);
+  });
+#ifdef __x86_64__
+  // What was written past the caches is seen before what the thread writes next.
+  if (kStream) __builtin_ia32_sfence();
+#endif
+  return result;
+}
+
+}  // namespace
+}  // namespace mtlqwen::twins
+
+MTLQWEN_TWIN(gdn_recurrent) {
+  using namespace mtlqwen;
+  using namespace mtlqwen::twins;
+  const auto& args = dispatch.args<GdnArgs>(6);
+  // All layers', read and written.
+  const uint64_t moved = 2 * sizeof(float) * args.bank_floats * dispatch.groups_y();
+  const bool stream = moved > kStreamBytes;
+  if (args.head_dim == 128) {
+    return stream ? run_groups<128, true>(dispatch, first, count)
+                  : run_groups<128, false>(dispatch, first, count);
+  }
+  return stream ? run_groups<64, true>(dispatch, first, count)
+                : run_groups<64, false>(dispatch, first, count);
+}
