@@ -51,6 +51,7 @@ CASES: dict[str, Callable[[], list[Launch]]] = {
     "gdn_recurrent": lambda: recurrent_case(GDN, QUERIES).launches,
     "gdn_chunk": lambda: recurrent_case(GDN, [Query(count=35, kv_valid=9)], 1).launches,
     "gdn_norm": lambda: gated_norm_case(GDN, 3).launches,
+    "gdn_norm_int8": lambda: gated_norm_case(GDN, 3, int8=True).launches,
     "linear_int8_row": lambda: int8_case(ROW, 69),
     "linear_int8_panel": lambda: int8_case(PANEL, 37),
     "mlp_int8_row": lambda: int8_case(MLP_ROW, 64),
