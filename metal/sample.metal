@@ -59,7 +59,8 @@ kernel void sample_scan(device Candidate* out [[buffer(0)]],             // (n_l
       if (noise_scale > 0.0f) {
         if (!drawn) words = philox4x32(uint4(quad, sample.position, sample.sample_index, 0), key);
         drawn = true;
-        score -= noise_scale * precise::log(-precise::log(uniform_open(words[i])));
+        // An explicit fma: its twin must round alike, or ids could differ.
+        score = fma(-noise_scale, precise::log(-precise::log(uniform_open(words[i]))), score);
       }
       if (score > best) {
         best = score;

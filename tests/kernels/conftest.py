@@ -9,9 +9,12 @@ from harness import Runner, open_runner
 
 
 @pytest.fixture(scope="session")
-def runner(kernels: str) -> Runner:
-    """One device for all kernel tests; it holds nothing between runs but pipelines.
+def library(kernels: str) -> str:
+    """Path of the kernels: those beside the extension, or those MTLQWEN_TEST_KERNELS names."""
+    return os.environ.get("MTLQWEN_TEST_KERNELS", kernels)
 
-    MTLQWEN_TEST_KERNELS names another library than the one beside the extension.
-    """
-    return open_runner(os.environ.get("MTLQWEN_TEST_KERNELS", kernels))
+
+@pytest.fixture(scope="session")
+def runner(library: str) -> Runner:
+    """One device for all kernel tests; it holds nothing between runs but pipelines."""
+    return open_runner(library)

@@ -7,7 +7,7 @@ import pytest
 import reference_layers as ref
 from cases_layers import Floats
 from cases_sample import Draw, SampleRun, sample_run
-from harness import Buffer, Runner, run
+from harness import Buffer, Runner, open_runner, run
 
 # Known answers of Random123, https://github.com/DEShawResearch/random123, tests/kat_vectors.
 KNOWN_ANSWERS = [
@@ -144,3 +144,43 @@ def test_extreme_temperatures(runner: Runner) -> None:
     # The smallest temperature is greedy; the largest leaves the noise alone.
     assert ids.tolist()[:2] == values[:2].argmax(axis=1).tolist()
     assert ids[2] == ref.uniforms(1000, 11, 0, 0).argmax()
+
+
+def odd_logits(rng: np.random.Generator, rows: int, vocab: int) -> Floats:
+    """Ties, zeros of both signs, infinities, NaN, tiny and huge numbers: some of them."""
+    scale = float(rng.choice([1e-39, 1, 3, 1e37]))
+    values: Floats = (rng.standard_normal((rows, vocab)) * scale).astype(np.float32)
+    if rng.random() < 0.5:
+        values = np.rint(values)
+    odd = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 3.4e38, -3.4e38], np.float32)
+    share = rng.choice([0.0, 0.0, 0.01, 0.9])
+    some = rng.random(values.shape) < share
+    values[some] = rng.choice(odd, int(some.sum()))
+    return values
+
+
+def test_twins_choose_the_same_ids(
+    runner: Runner, library: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the kernels themselves, whatever the logits: a seed means one text on every machine."""
+    monkeypatch.setenv("MTLQWEN_HOST_KERNELS", "msl")
+    plain = open_runner(library)
+    rng = np.random.default_rng(5)
+    for _ in range(200):
+        vocab = int(rng.integers(1, 3000))
+        draws = [
+            Draw(
+                temperature=float(rng.choice([0.0, 1e-38, 0.3, 0.7, 1.0, 1.5, 1e30])),
+                seed=int(rng.integers(2**63)),
+                position=int(rng.integers(2**18)),
+            )
+            for _ in range(3)
+        ]
+        values = odd_logits(rng, 3, vocab)
+        chunk = int(rng.choice([5, 64, 1000, 4096]))
+        n_valid = int(rng.integers(1, vocab + 1))
+        ids = [
+            choose(one, sample_run(values, draws, n_valid=n_valid, chunk=chunk)).tolist()
+            for one in (runner, plain)
+        ]
+        assert ids[0] == ids[1]

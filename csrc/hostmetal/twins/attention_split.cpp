@@ -64,9 +64,9 @@ MTLQWEN_INLINE void weigh(State& state, const Tile& tile, uint32_t e, uint32_t k
   for (uint32_t j = seen; j < kBlock; j++) scores[j] = kMasked;
   Wide top = state.top[e];
   for (uint32_t j = 0; j < kBlock; j += kWide) {
-    top = __builtin_elementwise_max(top, load(scores + j));
+    top = larger(top, load(scores + j));
   }
-  const float new_top = __builtin_reduce_max(top);
+  const float new_top = largest(top);
   const Wide fade = exp(Wide(state.top[e]) - new_top);
   state.top[e] = new_top;
   state.fade[e] = fade[0];

@@ -1,6 +1,7 @@
 // sample_scan and sample_pick: metal/sample.metal. The same ids, whatever the input.
-#include <math.h>
+#include <math.h>  // logf
 
+#include "math.h"
 #include "sample.h"
 #include "twin.h"
 
@@ -26,8 +27,6 @@ MTLQWEN_INLINE Wide load_logits(const Ids& ids, uint32_t id) {
   return logits;
 }
 
-MTLQWEN_INLINE Wide larger(Wide best, Wide x) { return x > best ? x : best; }  // never a NaN
-
 // The first id of the highest logit.
 MTLQWEN_INLINE Candidate scan_greedy(const Ids& ids) {
   Wide best[4];
@@ -38,7 +37,7 @@ MTLQWEN_INLINE Candidate scan_greedy(const Ids& ids) {
   }
   for (; id < ids.last; id += kWide) best[0] = larger(best[0], load_logits(ids, id));
   const Wide most = larger(larger(best[0], best[1]), larger(best[2], best[3]));
-  const float score = __builtin_reduce_max(most);
+  const float score = largest(most);
   if (!(score > kLowest)) return {kLowest, kNoId};
   for (id = ids.first;; id += kWide) {
     const Wide logits = load_logits(ids, id);
@@ -54,36 +53,49 @@ struct Scales {
   float noise;
 };
 
-// The best of sixteen ids from `id` on, or `best`. `bounds`: at least their scores.
-inline void choose(Candidate& best, const Ids& ids, uint32_t id, const uint32_t* words, Wide bounds,
-                   const Scales& scales) {
+// The best of the ids from `id` on that `may_win`, or `best`.
+inline void choose(Candidate& best, const Ids& ids, uint32_t id, const uint32_t* words,
+                   WideInts may_win, const Scales& scales) {
   for (uint32_t i = 0; i < kWide; i++) {
-    if (!(bounds[i] > best.score)) continue;
+    if (!may_win[i]) continue;
     const float noise = logf(-logf(uniform_open(words[i])));
     const float score = __builtin_fmaf(-scales.noise, noise, ids.row[id + i] * scales.logit);
     if (score > best.score) best = {score, id + i};
   }
 }
 
-// The best score with noise. Few ids come near the best so far: the others are ruled out by an
-// upper bound of their score, first without, then with their noise.
+// The ids whose noise -log(-log(u)) may bring their score above the best: log u <= u - 1, so it is
+// at least x only if 1 - u <= e^-x.
+MTLQWEN_INLINE WideInts may_win(Wide scores, WideUints words, float best, float per_noise) {
+  constexpr float kMargin = 1.0F / 512.0F;  // far more than all roundings, here and of the noise
+  return 1.0F - uniform_open(words) <= exp(kMargin - (best - scores) * per_noise);
+}
+
+// The best score with noise. Few ids come near the best so far; the others are ruled out without a
+// logarithm, 64 at a time, those without a chance before they are drawn.
 MTLQWEN_INLINE Candidate scan_noisy(const Ids& ids, const SampleArgs& sample,
                                     const Scales& scales) {
+  const Draw draw = make_draw(sample);
+  const float per_noise = 1.0F / scales.noise;
   Candidate best = {kLowest, kNoId};
   for (uint32_t id = ids.first / 4 * 4; id < ids.last; id += kGroup) {
     Wide scores[4];
-    for (uint32_t i = 0; i < 4; i++) scores[i] = load_logits(ids, id + i * kWide) * scales.logit;
     Wide most = kLowest;
-    for (const Wide& score : scores) most = larger(most, score);
+    for (uint32_t i = 0; i < 4; i++) {
+      scores[i] = load_logits(ids, id + i * kWide) * scales.logit;
+      most = larger(most, scores[i]);
+    }
     if (!any(most + kGumbelBound * scales.noise > best.score)) continue;
     WideUints words[4];
-    philox_ids(words, id / 4, sample);
+    philox_ids(words, id / 4, draw);
+    WideInts wins = 0;
+    for (uint32_t i = 0; i < 4; i++) wins |= may_win(scores[i], words[i], best.score, per_noise);
+    if (!any(wins)) continue;
     for (uint32_t i = 0; i < 4; i++) {
-      const Wide bounds = multiply_add(gumbel_bound(words[i]), Wide(scales.noise), scores[i]);
-      if (any(bounds > best.score)) {
-        choose(best, ids, id + i * kWide, reinterpret_cast<const uint32_t*>(&words[i]), bounds,
-               scales);
-      }
+      // Again: the best may have risen, from nothing in the first group.
+      wins = may_win(scores[i], words[i], best.score, per_noise);
+      const auto* drawn = reinterpret_cast<const uint32_t*>(&words[i]);
+      if (any(wins)) choose(best, ids, id + i * kWide, drawn, wins, scales);
     }
   }
   return best;

@@ -38,4 +38,16 @@ MTLQWEN_INLINE float fold(Wide a) {
   return a[0];
 }
 
+// Where b is larger b, else a: a NaN in b is passed over.
+MTLQWEN_INLINE Wide larger(Wide a, Wide b) { return b > a ? b : a; }
+
+// The largest element, of a vector without NaN. (__builtin_reduce_max takes them one by one.)
+MTLQWEN_INLINE float largest(Wide a) {
+  a = larger(a, a.s89abcdef01234567);
+  a = larger(a, a.s4567012389abcdef);
+  a = larger(a, a.s23016745ab89efcd);
+  a = larger(a, a.s1032547698badcfe);
+  return a[0];
+}
+
 }  // namespace mtlqwen::twins
