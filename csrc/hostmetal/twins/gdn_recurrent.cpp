@@ -1,5 +1,8 @@
 // gdn_recurrent: the state of a value row is read once and written once, whatever the rows of the
 // query. With one row that is all the cost there is.
+// The new state is written past the caches: its lines would first be read, and the pass reads all
+// weights before anyone needs it again. Against plain stores (bundled model, Zen 5, 32 MB of cache)
+// a decode pass takes 2 % less with one query, 5 % with two, 7 % with eight.
 //
 // A row's bits do not depend on how many rows the pass has: every row takes the same operations in
 // the same order, and a state kept in a bank is the state kept on the stack.
@@ -16,9 +19,6 @@ constexpr uint32_t kTogether = 8;  // value rows whose sums fit into registers
 #else
 constexpr uint32_t kTogether = 2;
 #endif
-// Passes that move more state than this write it past the caches: they would only evict weights,
-// and each line would first be read.
-constexpr uint64_t kStreamBytes = uint64_t{24} << 20;
 constexpr uint32_t kLine = 64;  // bytes
 
 typedef float Eight __attribute__((ext_vector_type(8)));
@@ -111,7 +111,7 @@ Row row_of(const DeltaRule& rule, uint32_t index, uint32_t v_head, uint32_t valu
 }
 
 // Eight value rows of one head through all rows of the query.
-template <uint32_t kDim, bool kStream>
+template <uint32_t kDim>
 MTLQWEN_INLINE void recur(const DeltaRule& rule, const QueryArgs& query, uint32_t group) {
   constexpr uint32_t kGroups = kDim / kValues;
   const uint32_t v_head = group / kGroups;
@@ -119,11 +119,11 @@ MTLQWEN_INLINE void recur(const DeltaRule& rule, const QueryArgs& query, uint32_
   alignas(kLine) float between[kValues * kDim];
   const float* from = query.kv_valid == 0 ? kZeros : rule.old_state(query, v_head, value);
   float* last = rule.new_state(query, v_head, value);
-  const bool streams = kStream && reinterpret_cast<uintptr_t>(last) % kLine == 0;
+  const bool is_aligned = reinterpret_cast<uintptr_t>(last) % kLine == 0;
   for (uint32_t t = 0; t < query.count; t++) {
     const Row row = row_of(rule, query.first_row + t, v_head, value);
     float* to = t + 1 == query.count ? last : between;
-    if (streams && to == last) {
+    if (to == last && is_aligned) {
       step<kDim, true>(to, from, row);
     } else {
       step<kDim, false>(to, from, row);
@@ -132,16 +132,16 @@ MTLQWEN_INLINE void recur(const DeltaRule& rule, const QueryArgs& query, uint32_
   }
 }
 
-template <uint32_t kDim, bool kStream>
+template <uint32_t kDim>
 int run_groups(const Dispatch& dispatch, uint64_t first, uint64_t count) {
   const DeltaRule rule(dispatch);
   const int result = for_each_group(dispatch, first, count, [&](uint32_t x, uint32_t y) {
     const QueryArgs& query = rule.queries[y];
-    if (query.count < rule.args.chunk_rows) recur<kDim, kStream>(rule, query, x);
+    if (query.count < rule.args.chunk_rows) recur<kDim>(rule, query, x);
   });
 #ifdef __x86_64__
   // What was written past the caches is seen before what the thread writes next.
-  if (kStream) __builtin_ia32_sfence();
+  __builtin_ia32_sfence();
 #endif
   return result;
 }
@@ -150,16 +150,7 @@ int run_groups(const Dispatch& dispatch, uint64_t first, uint64_t count) {
 }  // namespace mtlqwen::twins
 
 MTLQWEN_TWIN(gdn_recurrent) {
-  using namespace mtlqwen;
   using namespace mtlqwen::twins;
-  const auto& args = dispatch.args<GdnArgs>(6);
-  // All layers', read and written.
-  const uint64_t moved = 2 * sizeof(float) * args.bank_floats * dispatch.groups_y();
-  const bool stream = moved > kStreamBytes;
-  if (args.head_dim == 128) {
-    return stream ? run_groups<128, true>(dispatch, first, count)
-                  : run_groups<128, false>(dispatch, first, count);
-  }
-  return stream ? run_groups<64, true>(dispatch, first, count)
-                : run_groups<64, false>(dispatch, first, count);
+  const bool is_wide = dispatch.args<mtlqwen::GdnArgs>(6).head_dim == 128;
+  return (is_wide ? run_groups<128> : run_groups<64>)(dispatch, first, count);
 }
