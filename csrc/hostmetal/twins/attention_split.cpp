@@ -12,27 +12,32 @@ namespace mtlqwen::twins {
 namespace {
 
 constexpr uint32_t kMaxEntries = 16;
-// As few wait for memory: each product fetches what the next one reads. More do not, and fetching
-// costs them a twentieth.
-constexpr uint32_t kFetching = 4;
 constexpr float kMasked = -1e30F;  // below any score, and finite: exp(kMasked - x) is 0
 
-// The entries of one threadgroup, row by row. Pointers stand at the first.
+// The entries of one or more K/V heads, row by row in each. Pointers stand at the first.
+//
+// A threadgroup has one K/V head. Those of neighbouring threadgroups are joined where a tile is one
+// row, which waits for memory: the heads of a key lie side by side there.
 struct Tile {
   float* partial;
   float* stats;
   const float* q;
-  uint32_t n_heads;  // entries of a row
-  uint32_t n_entries;
+  uint32_t n_kv_heads;
+  uint32_t n_heads;    // entries of a row, in one K/V head
+  uint32_t n_entries;  // of one K/V head
   uint32_t row_heads;  // heads of a row in memory
   uint32_t n_splits;
   uint32_t dim;
   uint32_t first_length;  // keys that the first row sees; each later row sees one more
 
-  [[nodiscard]] uint32_t length(uint32_t entry) const { return first_length + entry / n_heads; }
-  // Head `entry` of the tile, counted in memory from the first.
+  [[nodiscard]] uint32_t n_all() const { return n_kv_heads * n_entries; }
+  [[nodiscard]] uint32_t length(uint32_t entry) const {
+    return first_length + entry % n_entries / n_heads;
+  }
+  // Head of an entry, counted in memory from that of the first.
   [[nodiscard]] uint32_t head(uint32_t entry) const {
-    return entry / n_heads * row_heads + entry % n_heads;
+    const uint32_t mine = entry % n_entries;
+    return entry / n_entries * n_heads + mine / n_heads * row_heads + mine % n_heads;
   }
 };
 
@@ -47,7 +52,7 @@ struct State {
 };
 
 void start(State& state, const Tile& tile) {
-  for (uint32_t e = 0; e < tile.n_entries; e++) {
+  for (uint32_t e = 0; e < tile.n_all(); e++) {
     for (uint32_t d = 0; d < tile.dim; d += kWide) store(state.sums[e] + d, Wide(0.0F));
     state.total[e] = 0.0F;
     state.top[e] = kMasked;
@@ -80,7 +85,7 @@ MTLQWEN_INLINE void weigh(State& state, const Tile& tile, uint32_t e, uint32_t k
 }
 
 MTLQWEN_INLINE void finish(const State& state, const Tile& tile, uint32_t first_key) {
-  for (uint32_t e = 0; e < tile.n_entries; e++) {
+  for (uint32_t e = 0; e < tile.n_all(); e++) {
     // A row that ends before the split has no result of it.
     if (first_key >= tile.length(e)) continue;
     const uint64_t place = uint64_t{tile.head(e)} * tile.n_splits;
@@ -91,28 +96,36 @@ MTLQWEN_INLINE void finish(const State& state, const Tile& tile, uint32_t first_
   }
 }
 
-// Keys first_key .. end_key - 1, whose rows are `stride` halves apart.
+// Keys first_key .. end_key - 1, whose rows are `stride` halves apart. fetches: each product asks
+// for what the next one reads; it costs tiles of many rows a twentieth.
 MTLQWEN_INLINE void attend(const Tile& tile, const _Float16* keys, const _Float16* values,
-                           uint32_t stride, uint32_t first_key, uint32_t end_key) {
+                           uint32_t stride, uint32_t first_key, uint32_t end_key, bool fetches) {
   State state;
   start(state, tile);
+  const uint32_t n = tile.n_entries;
   for (uint32_t block = first_key; block < end_key; block += kBlock) {
     const uint32_t count = end_key - block < kBlock ? end_key - block : kBlock;
-    const uint64_t place = uint64_t{block} * stride;
-    const bool fetches = tile.n_entries <= kFetching;
     const bool is_last = end_key - block <= kBlock;
-    score_keys(state.weights, state.queries, tile.n_entries, keys + place, stride, count, tile.dim,
-               fetches ? values + place : nullptr);
-    for (uint32_t e = 0; e < tile.n_entries; e++) weigh(state, tile, e, block, count);
-    add_values(state.sums, state.fade, state.weights, tile.n_entries, values + place, stride, count,
-               tile.dim, fetches && !is_last ? keys + place + kBlock * stride : nullptr);
+    for (uint32_t first = 0; first < tile.n_all(); first += n) {
+      const uint64_t place = uint64_t{block} * stride + first / n * tile.dim;
+      const bool ends_block = first + n == tile.n_all();
+      const _Float16* next =
+          ends_block ? keys + (uint64_t{block} + kBlock) * stride : keys + place + tile.dim;
+      score_keys(state.weights + first, state.queries + first, n, keys + place, stride, count,
+                 tile.dim, fetches ? values + place : nullptr);
+      for (uint32_t e = first; e < first + n; e++) weigh(state, tile, e, block, count);
+      add_values(state.sums + first, state.fade + first, state.weights + first, n, values + place,
+                 stride, count, tile.dim, fetches && !(is_last && ends_block) ? next : nullptr);
+    }
   }
   finish(state, tile, first_key);
 }
 
-// tile_rows: rows of a tile; where it spans queries, they are served one after the other.
-__attribute__((min_vector_width(512))) void split_group(const Dispatch& dispatch, uint32_t x,
-                                                        uint32_t y, uint32_t tile_rows) {
+// Threadgroups x .. x + n_joined - 1 of one split. tile_rows: rows of a tile; where it spans
+// queries, they are served one after the other.
+__attribute__((min_vector_width(512))) void split_groups(const Dispatch& dispatch, uint32_t x,
+                                                         uint32_t y, uint32_t n_joined,
+                                                         uint32_t tile_rows) {
   const auto* queries = dispatch.buffer<const QueryArgs>(5);
   const auto* row_query = dispatch.buffer<const uint32_t>(6);
   const auto& args = dispatch.args<AttentionArgs>(7);
@@ -140,6 +153,7 @@ __attribute__((min_vector_width(512))) void split_group(const Dispatch& dispatch
     const Tile tile = {dispatch.buffer<float>(0) + place * args.head_dim,
                        dispatch.buffer<float>(1) + 2 * place,
                        dispatch.buffer<const float>(2) + uint64_t{head} * args.head_dim,
+                       n_joined,
                        n_heads,
                        n_rows * n_heads,
                        args.n_heads,
@@ -148,17 +162,28 @@ __attribute__((min_vector_width(512))) void split_group(const Dispatch& dispatch
                        length};
     attend(tile, dispatch.buffer<const _Float16>(3) + plane,
            dispatch.buffer<const _Float16>(4) + plane, args.n_kv_heads * args.head_dim, first_key,
-           end_key);
+           end_key, tile_rows == 1);
   }
 }
 
 // max_entries: as many rows as it holds make a tile; 0: one row.
 int run_split(const Dispatch& dispatch, uint64_t first, uint64_t count, uint32_t max_entries) {
   const auto& args = dispatch.args<AttentionArgs>(7);
-  const uint32_t rows = max_entries / (args.n_heads / args.n_kv_heads);
-  return for_each_group(dispatch, first, count, [&](uint32_t x, uint32_t y) {
-    split_group(dispatch, x, y, rows > 1 ? rows : 1);
-  });
+  const uint32_t n_heads = args.n_heads / args.n_kv_heads;
+  const uint32_t tile_rows = max_entries / n_heads > 1 ? max_entries / n_heads : 1;
+  const uint32_t most_joined = tile_rows == 1 ? kMaxEntries / n_heads : 1;
+  const uint32_t width = dispatch.groups_x();
+  for (uint64_t end = first + count; first < end;) {
+    if (dispatch.is_aborted()) return MSL_ABORTED;
+    const auto x = static_cast<uint32_t>(first % width);
+    uint64_t n_joined = args.n_kv_heads - x % args.n_kv_heads;
+    if (n_joined > most_joined) n_joined = most_joined;
+    if (n_joined > end - first) n_joined = end - first;
+    split_groups(dispatch, x, static_cast<uint32_t>(first / width), static_cast<uint32_t>(n_joined),
+                 tile_rows);
+    first += n_joined;
+  }
+  return MSL_OK;
 }
 
 }  // namespace
