@@ -159,12 +159,12 @@ def odd_logits(rng: np.random.Generator, rows: int, vocab: int) -> Floats:
     return values
 
 
-def test_twins_choose_the_same_ids(
-    runner: Runner, library: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_twins_choose_the_same_ids(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As the kernels themselves, whatever the logits: a seed means one text on every machine."""
-    monkeypatch.setenv("MTLQWEN_HOST_KERNELS", "msl")
-    plain = open_runner(library)
+    runners = []
+    for kernels in ("auto", "msl"):
+        monkeypatch.setenv("MTLQWEN_HOST_KERNELS", kernels)
+        runners.append(open_runner(library))
     rng = np.random.default_rng(5)
     for _ in range(200):
         vocab = int(rng.integers(1, 3000))
@@ -181,6 +181,6 @@ def test_twins_choose_the_same_ids(
         n_valid = int(rng.integers(1, vocab + 1))
         ids = [
             choose(one, sample_run(values, draws, n_valid=n_valid, chunk=chunk)).tolist()
-            for one in (runner, plain)
+            for one in runners
         ]
         assert ids[0] == ids[1]
