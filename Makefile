@@ -22,7 +22,7 @@ FORMATTED = $(shell find csrc metal src tests -name '*.[ch]pp' -o -name '*.h' -o
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-slow test-all lint format stub check-metal bench asan tsan wheel clean FORCE
+.PHONY: help demo test test-slow test-neon test-all lint format stub check-metal bench asan tsan wheel clean FORCE
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -61,10 +61,14 @@ test: $(VENV)/.built  ## the core tests, Python and C++
 
 test-slow: $(VENV)/.built  ## the tests marked slow
 	@mkdir -p $(REPORTS)
-	$(BIN)/python -m pytest -m slow --junitxml=$(REPORTS)/slow.xml
+	$(BIN)/python -m pytest -m slow --ignore tests/neon --junitxml=$(REPORTS)/slow.xml
 
-test-all: lint check-metal test-slow asan tsan  ## all that `test` leaves out; `make -k test-all` goes on after a failure
-	@$(BIN)/python tools/count_tests.py $(REPORTS)/slow.xml $(REPORTS)/asan.xml $(REPORTS)/tsan.xml
+test-neon: $(VENV)/.built  ## the kernels cross-compiled for aarch64, by qemu; skipped where that is missing
+	@mkdir -p $(REPORTS)
+	$(BIN)/python -m pytest -m slow tests/neon --junitxml=$(REPORTS)/neon.xml
+
+test-all: lint check-metal test-slow test-neon asan tsan  ## all that `test` leaves out; `make -k test-all` goes on after a failure
+	@$(BIN)/python tools/count_tests.py $(REPORTS)/slow.xml $(REPORTS)/neon.xml $(REPORTS)/asan.xml $(REPORTS)/tsan.xml
 
 lint: $(VENV)/.built  ## ruff, mypy --strict, clang-format, the committed stub
 	$(BIN)/ruff check .

@@ -19,7 +19,7 @@ from cases import (
     size_cases,
     small_k_cases,
 )
-from harness import UNIT, Buffer, Launch, Runner, check, nmse, run
+from harness import UNIT, Buffer, Launch, Runner, check, nmse, open_runner, run
 from reference import FORMATS, Weights, chain_bound, chain_nmse, linear, random_weights
 
 LINEAR_CASES = [*edge_cases(), *size_cases(), *small_k_cases()]
@@ -164,12 +164,16 @@ def test_an_unsupported_width_is_refused() -> None:
 
 
 @pytest.mark.parametrize("fmt", FORMATS)
-def test_software_kernels_are_vectorised(runner: Runner, fmt: str) -> None:
+def test_software_kernels_are_vectorised(
+    kernels: str, monkeypatch: pytest.MonkeyPatch, fmt: str
+) -> None:
     """A compiler that leaves them scalar loses a factor of 5 to 10; tiles are the yardstick.
 
     Tiles spend their time on switches and 8-wide products whatever the compiler does: 3 GMAC/s
     where the whole kernel has 27 to 50.
     """
+    monkeypatch.setenv("MTLQWEN_HOST_KERNELS", "msl")
+    runner = open_runner(kernels)
     seconds = {}
     for kernel in (WHOLE[8], TILE[8]):
         case = LinearCase(fmt=fmt, kernel=kernel, rows=8, n=1024, k=512)

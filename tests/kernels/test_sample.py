@@ -159,12 +159,12 @@ def odd_logits(rng: np.random.Generator, rows: int, vocab: int) -> Floats:
     return values
 
 
-def test_twins_choose_the_same_ids(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_twins_choose_the_same_ids(kernels: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As the kernels themselves, whatever the logits: a seed means one text on every machine."""
     runners = []
-    for kernels in ("auto", "msl"):
-        monkeypatch.setenv("MTLQWEN_HOST_KERNELS", kernels)
-        runners.append(open_runner(library))
+    for choice in ("auto", "msl"):
+        monkeypatch.setenv("MTLQWEN_HOST_KERNELS", choice)
+        runners.append(open_runner(kernels))
     rng = np.random.default_rng(5)
     for _ in range(200):
         vocab = int(rng.integers(1, 3000))

@@ -24,7 +24,7 @@ import numpy as np
 MSL_FOLDER = Path(__file__).resolve().parents[2] / "csrc" / "hostmetal" / "msl"
 sys.path.insert(0, str(MSL_FOLDER))
 
-import build_kernels  # noqa: E402
+import build_kernels as build_kernels  # noqa: E402
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -214,7 +214,7 @@ class KernelLibrary:
         threadgroup_bytes: int | Sequence[int],
     ) -> Dispatch:
         dispatch = Dispatch(kernel=ctypes.pointer(self._kernels[name]))
-        self._set_constants(dispatch, name, constants)
+        dispatch.constants[:] = constant_words(name, self.constants(name), constants)
         dispatch.groups[:] = groups
         dispatch.threads[:] = threads if isinstance(threads, tuple) else (threads, 1, 1)
         sizes = [threadgroup_bytes] if isinstance(threadgroup_bytes, int) else threadgroup_bytes
@@ -222,19 +222,27 @@ class KernelLibrary:
             dispatch.threadgroup_bytes[slot] = size
         return dispatch
 
-    def _set_constants(
-        self, dispatch: Dispatch, name: str, constants: Mapping[int, bool | int | float]
-    ) -> None:
-        known = {
-            index: (constant, kind) for constant, (index, kind) in self.constants(name).items()
-        }
-        missing = [constant for index, (constant, _) in known.items() if index not in constants]
-        if missing:
-            raise KernelError(f"{name}: function constants not set: {', '.join(missing)}")
-        for index, value in constants.items():
-            if index in known:
-                raw = struct.pack(_FORMATS[known[index][1]], value).ljust(8, b"\0")
-                dispatch.constants[index] = int.from_bytes(raw, "little")
+
+def constant_words(
+    kernel: str,
+    known: Mapping[str, tuple[int, int]],
+    constants: Mapping[int, bool | int | float],
+) -> list[int]:
+    """Return MslDispatch.constants.
+
+    Args:
+        kernel: Its name, for the error.
+        known: Name -> (index, MTL::DataType) of the constants that it reads.
+        constants: Values by index; those that it does not read are left out.
+    """
+    missing = [name for name, (index, _) in known.items() if index not in constants]
+    if missing:
+        raise KernelError(f"{kernel}: function constants not set: {', '.join(missing)}")
+    words = [0] * MAX_CONSTANTS
+    for index, kind in known.values():
+        raw = struct.pack(_FORMATS[kind], constants[index])
+        words[index] = int.from_bytes(raw, "little")
+    return words
 
 
 def _address(buffer: np.ndarray | bytes | None) -> int | None:

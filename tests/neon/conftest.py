@@ -1,0 +1,73 @@
+"""Emulated devices: the kernels of metal/ and of tests/msl, on CPUs with and without dotprod."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from neon.emulator import (
+    EmulatedLibrary,
+    EmulatedRunner,
+    build_driver,
+    build_library,
+    why_not,
+)
+
+TESTS = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(TESTS / "kernels"))
+
+from levels import Level, deselect  # noqa: E402
+
+# What needs an emulator is not collected without one; test_emulator.py says why.
+collect_ignore_glob = ["*_tests.py"] if why_not() else []
+
+# A CPU of 2012 without int8 dot products, and one with all that qemu knows.
+CPUS = {"neon": "cortex-a53", "neon+dotprod": "max"}
+LEVELS = [Level("msl", "neon"), *(Level("twin", isa) for isa in CPUS)]
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Cases run once where their kernel has no twin, and those run that are not too large."""
+    deselect(config, items)
+
+
+Open = Callable[[Path, str], EmulatedLibrary]
+
+
+@pytest.fixture(scope="session")
+def open_library(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Open]:
+    """Opens a library on a CPU of CPUS; all are closed in the end."""
+    driver = build_driver(tmp_path_factory.mktemp("driver"))
+    opened: list[EmulatedLibrary] = []
+
+    def open_one(library: Path, isa: str) -> EmulatedLibrary:
+        opened.append(EmulatedLibrary(driver, library, CPUS[isa]))
+        return opened[-1]
+
+    yield open_one
+    for library in opened:
+        library.close()
+
+
+@pytest.fixture(scope="session")
+def kernel_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Every metal/*.metal and every twin."""
+    return build_library(tmp_path_factory.mktemp("neon"))
+
+
+@pytest.fixture(scope="session", params=LEVELS, ids=str)
+def runner(
+    request: pytest.FixtureRequest, open_library: Open, kernel_library: Path
+) -> EmulatedRunner:
+    """In the place of the device that tests/kernels use."""
+    level: Level = request.param
+    return EmulatedRunner(open_library(kernel_library, level.isa), twins=level.kernels == "twin")
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory: pytest.TempPathFactory, open_library: Open) -> EmulatedLibrary:
+    """In the place of the library that tests/msl use."""
+    folder = tmp_path_factory.mktemp("msl")
+    return open_library(build_library(folder, TESTS / "msl" / "kernels"), "neon")
