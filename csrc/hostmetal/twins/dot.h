@@ -68,7 +68,7 @@ MTLQWEN_INLINE WideInts multiply(WideInts sums, Weights w, Activations x) {
 
 #elif defined(__x86_64__)
 
-constexpr uint32_t kTileRows = 3;    // that a tile keeps in registers
+constexpr uint32_t kTileRows = 4;    // that a tile keeps in registers
 constexpr uint32_t kUnpackRows = 4;  // unpacking costs as much time as multiplying so many rows
 
 struct Weights {

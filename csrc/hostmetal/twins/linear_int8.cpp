@@ -38,30 +38,42 @@ class PreparedRow {
  public:
   MTLQWEN_INLINE PreparedRow(const uint8_t* row, uint32_t k)
       : quants_(row), scales_(int8_scales(row, k)), qblocks_(k / kInt8Qblock) {
-    for (uint32_t p = 0; p < qblocks_ / 2 && p < kPreparedPairs; ++p) pairs_[p] = load_pair(p);
+    prepared_ = qblocks_ / 2 < kPreparedPairs ? qblocks_ / 2 : kPreparedPairs;
+    for (uint32_t p = 0; p < prepared_; ++p) pairs_[p] = load_pair(p);
   }
 
+  // Two totals: one would wait for its last addition.
   template <class Format>
   MTLQWEN_INLINE float dot(const uint8_t* weights) const {
-    Wide total = 0.0F;
-    WideBytes bytes;
-    Wide scales;
-    for (uint32_t p = 0; p < qblocks_ / 2; ++p) {
-      const uint8_t* qblocks = weights + uint64_t{p} * 2 * Format::kQblockBytes;
-      __builtin_prefetch(qblocks + kAheadBytes);
-      Format::pair(qblocks, bytes, scales);
-      const Pair pair = p < kPreparedPairs ? pairs_[p] : load_pair(p);
-      total = add(total, bytes, scales, pair);
+    const uint32_t pairs = qblocks_ / 2;
+    Wide totals[2] = {};
+    uint32_t p = 0;
+    for (; p + 1 < prepared_; p += 2) {
+      totals[0] = add<Format>(totals[0], weights, p, pairs_[p]);
+      totals[1] = add<Format>(totals[1], weights, p + 1, pairs_[p + 1]);
     }
+    for (; p < pairs; ++p) totals[p % 2] = add<Format>(totals[p % 2], weights, p, load_pair(p));
     if (qblocks_ % 2 != 0) {
+      WideBytes bytes;
+      Wide scales;
       Format::single(weights + uint64_t{qblocks_ - 1} * Format::kQblockBytes, bytes, scales);
-      total = add(total, bytes, scales, last());
+      totals[0] = multiply_pair(totals[0], bytes, scales, last());
     }
-    return fold(total);
+    return fold(totals[0] + totals[1]);
   }
 
  private:
-  static MTLQWEN_INLINE Wide add(Wide total, WideBytes weights, Wide scales, const Pair& pair) {
+  template <class Format>
+  static MTLQWEN_INLINE Wide add(Wide total, const uint8_t* weights, uint32_t p, const Pair& pair) {
+    const uint8_t* qblocks = weights + uint64_t{p} * 2 * Format::kQblockBytes;
+    __builtin_prefetch(qblocks + kAheadBytes);
+    WideBytes bytes;
+    Wide scales;
+    Format::pair(qblocks, bytes, scales);
+    return multiply_pair(total, bytes, scales, pair);
+  }
+  static MTLQWEN_INLINE Wide multiply_pair(Wide total, WideBytes weights, Wide scales,
+                                           const Pair& pair) {
     const WideInts products = multiply(pair.start, to_weights(weights), to_activations(pair.x));
     return multiply_add(__builtin_convertvector(products, Wide), scales * pair.scales, total);
   }
@@ -78,8 +90,20 @@ class PreparedRow {
   const uint8_t* quants_;
   const float* scales_;
   uint32_t qblocks_;
+  uint32_t prepared_;
   Pair pairs_[kPreparedPairs];
 };
+
+// Outputs first .. last - 1 of one row.
+template <class Format>
+MTLQWEN_INLINE void multiply_row(float* out, const uint8_t* in, const uint8_t* weight, uint32_t k,
+                                 uint32_t first, uint32_t last, bool accumulate) {
+  const PreparedRow row(in, k);
+  for (uint32_t o = first; o < last; ++o) {
+    const float sum = row.template dot<Format>(weight + o * Format::row_bytes(k));
+    out[o] = accumulate ? out[o] + sum : sum;
+  }
+}
 
 template <class Format>
 __attribute__((min_vector_width(512))) int linear_row(const Dispatch& dispatch, uint64_t first,
@@ -90,24 +114,22 @@ __attribute__((min_vector_width(512))) int linear_row(const Dispatch& dispatch, 
   const auto& args = dispatch.args<LinearArgs>(3);
   const bool accumulate = dispatch.constant<bool>(1);
   return for_each_group(dispatch, first, count, [&](uint32_t x, uint32_t y) {
-    const PreparedRow row(in + y * int8_row_bytes(args.k), args.k);
-    float* to = out + uint64_t{y} * args.n;
-    for (uint32_t o = x * kRowOutputs; o < (x + 1) * kRowOutputs && o < args.n; ++o) {
-      const float sum = row.template dot<Format>(weight + o * Format::row_bytes(args.k));
-      to[o] = accumulate ? to[o] + sum : sum;
-    }
+    const uint32_t from = x * kRowOutputs;
+    const uint32_t to = args.n - from < kRowOutputs ? args.n : from + kRowOutputs;
+    multiply_row<Format>(out + uint64_t{y} * args.n, in + y * int8_row_bytes(args.k), weight,
+                         args.k, from, to, accumulate);
   });
 }
 
-// Adds sums to the outputs from `output` on, or stores them.
-MTLQWEN_INLINE void store_sums(float* row, uint32_t n, uint32_t output, Wide sums,
-                               bool accumulate) {
-  if (output + kWide <= n) {
-    store(row + output, accumulate ? load(row + output) + sums : sums);
+// Adds the last `n` of the sums to as many outputs, or stores them.
+MTLQWEN_INLINE void store_last(float* to, uint32_t n, Wide sums, bool accumulate) {
+  if (n == kWide) {
+    store(to, accumulate ? load(to) + sums : sums);
     return;
   }
-  for (uint32_t i = 0; output + i < n; ++i) {
-    row[output + i] = accumulate ? row[output + i] + sums[i] : sums[i];
+  for (uint32_t i = 0; i < n; ++i) {
+    const float sum = sums[kWide - n + i];
+    to[i] = accumulate ? to[i] + sum : sum;
   }
 }
 
@@ -129,13 +151,20 @@ __attribute__((min_vector_width(512))) int linear_panel(const Dispatch& dispatch
   return for_each_group(dispatch, first, count, [&](uint32_t x, uint32_t y) {
     const uint64_t first_row = uint64_t{y} * kMostRows;
     const uint32_t rows = rows_of_group(pass, y);
-    for (uint32_t i = 0; i < kGroupOutputs; i += kPanelOutputs) {
+    const uint8_t* from = in + first_row * int8_row_bytes(args.k);
+    for (uint32_t r = 0; args.n < kPanelOutputs && r < rows; ++r) {
+      multiply_row<Format>(out + (first_row + r) * args.n, from + r * int8_row_bytes(args.k),
+                           weight, args.k, 0, args.n, accumulate);
+    }
+    for (uint32_t i = 0; args.n >= kPanelOutputs && i < kGroupOutputs; i += kPanelOutputs) {
       const uint32_t output = x * kGroupOutputs + i;
       if (output >= args.n) break;
-      multiply_panel<Format>(weight, args, output, in + first_row * int8_row_bytes(args.k), rows,
-                             sums);
+      // The last panel of a ragged n begins with outputs of the one before.
+      const uint32_t n = args.n - output < kPanelOutputs ? args.n - output : kPanelOutputs;
+      const uint8_t* weights = weight + (output + n - kPanelOutputs) * Format::row_bytes(args.k);
+      multiply_panel<Format>(weights, args.k, from, rows, sums);
       for (uint32_t r = 0; r < rows; ++r) {
-        store_sums(out + (first_row + r) * args.n, args.n, output, sums[r], accumulate);
+        store_last(out + (first_row + r) * args.n + output, n, sums[r], accumulate);
       }
     }
   });
@@ -178,9 +207,10 @@ __attribute__((min_vector_width(512))) int mlp_panel(const Dispatch& dispatch, u
     const uint32_t rows = rows_of_group(pass, y);
     const uint8_t* from = in + first_row * int8_row_bytes(args.k);
     for (uint32_t half = 0; half < 2; ++half) {
-      const uint32_t output = x * kInt8Qblock + half * kPanelOutputs;
-      multiply_panel<Format>(gate, args, output, from, rows, gates[half]);
-      multiply_panel<Format>(up, args, output, from, rows, ups[half]);
+      const uint64_t output = uint64_t{x} * kInt8Qblock + half * kPanelOutputs;
+      const uint64_t offset = output * Format::row_bytes(args.k);
+      multiply_panel<Format>(gate + offset, args.k, from, rows, gates[half]);
+      multiply_panel<Format>(up + offset, args.k, from, rows, ups[half]);
     }
     for (uint32_t r = 0; r < rows; ++r) {
       int8_quantise(out + (first_row + r) * int8_row_bytes(args.n), args.n, x,

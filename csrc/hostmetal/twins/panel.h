@@ -5,7 +5,6 @@
 #pragma once
 #include "dot.h"
 #include "int8.h"
-#include "kernel_args.h"
 
 namespace mtlqwen::twins {
 
@@ -131,35 +130,28 @@ MTLQWEN_INLINE void multiply_rows(uint32_t n_rows, const Panel& panel, uint32_t 
   }
 }
 
-// sums[r] = the products of n_rows rows with 16 outputs from `output` on; those from n on repeat
-// the last one.
+// sums[r] = the products of n_rows rows with the 16 outputs whose weights start at `weights`.
 template <class Format>
 __attribute__((noinline, min_vector_width(512))) static void
-multiply_panel(const uint8_t* weight, const LinearArgs& args, uint32_t output, const uint8_t* in,
-               uint32_t n_rows, Wide* sums) {
+multiply_panel(const uint8_t* weights, uint32_t k, const uint8_t* in, uint32_t n_rows, Wide* sums) {
   Panel panel;
-  const uint64_t row_bytes = Format::row_bytes(args.k);
-  const uint8_t* starts[kPanelOutputs];
-  for (uint32_t i = 0; i < kPanelOutputs; ++i) {
-    const uint32_t o = output + i < args.n ? output + i : args.n - 1;
-    starts[i] = weight + o * row_bytes;
-  }
   for (uint32_t r = 0; r < n_rows; ++r) sums[r] = 0.0F;
 
   // The next panel's bytes are asked for while this one is worked on, in step with the work.
-  const uint32_t qblocks = args.k / kInt8Qblock;
+  const uint64_t row_bytes = Format::row_bytes(k);
+  const uint32_t qblocks = k / kInt8Qblock;
   const uint32_t tiles = (n_rows + kTileRows - 1) / kTileRows;
   const uint64_t qblock_bytes = kPanelOutputs * row_bytes / qblocks;
   const uint64_t unpack_bytes = qblock_bytes * kUnpackRows / (kUnpackRows + n_rows);
   const uint64_t tile_bytes = (qblock_bytes - unpack_bytes) / tiles;
-  Ahead ahead(weight + (output + kPanelOutputs) * row_bytes);
+  Ahead ahead(weights + kPanelOutputs * row_bytes);
   for (uint32_t b = 0; b < qblocks; b += kPanelQblocks) {
     const uint32_t count = qblocks - b < kPanelQblocks ? qblocks - b : kPanelQblocks;
-    Format::unpack(panel, starts, b, count, ahead, unpack_bytes);
+    Format::unpack(panel, weights, row_bytes, b, count, ahead, unpack_bytes);
     for (uint32_t t = 0; t < tiles; ++t) {
       const uint32_t from = n_rows * t / tiles;
       const uint32_t to = n_rows * (t + 1) / tiles;
-      const RowsPart rows{in + from * int8_row_bytes(args.k), args.k, b};
+      const RowsPart rows{in + from * int8_row_bytes(k), k, b};
       multiply_rows<kTileRows>(to - from, panel, count, rows, sums + from, ahead, tile_bytes);
     }
   }
