@@ -1,5 +1,6 @@
 // gdn_recurrent: the state of a value row is read once and written once, whatever the rows of the
-// query: what a row adds to it is added while the products of the next row are taken. With one row that is all the cost there is.
+// query: what a row adds to it is added while the products of the next row are taken. With one row
+// that traffic is all the cost there is.
 //
 // The new state is written past the caches: its lines would first be read, and the pass reads all
 // weights before anyone needs it again. Against plain stores (bundled model, Zen 5, 32 MB of cache)
