@@ -14,9 +14,12 @@ from msl.runner import MSL_FOLDER, best_isa
 
 sys.path.insert(0, str(MSL_FOLDER))
 
-from twins import TWIN_DIR, twin_files, twin_names
+from twins import DOT_FILES as DOT_FILES
+from twins import TWIN_DIR, twin_files
+from twins import twin_names as twin_names
 
-TWINS = frozenset(name for file in twin_files(TWIN_DIR) for name in twin_names(file))
+TWIN_FILES = twin_files(TWIN_DIR)
+TWINS = frozenset(name for file in TWIN_FILES for name in twin_names(file))
 
 # Of a linear case, everywhere but on the best levels of the machine: it costs an emulator a second,
 # and its edges are those of smaller ones.

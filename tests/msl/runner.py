@@ -34,6 +34,7 @@ MAX_THREADGROUP_SLOTS = 8
 MAX_CONSTANTS = 64
 CHECK_DIVERGENCE, CHECK_POISON, CHECK_SHUFFLE = 1, 2, 4
 OK, ABORTED, FAILED = 0, 1, 2
+MSL, TWIN, DOT_TWIN = range(3)  # forms of a kernel
 ABI_VERSION = 2
 
 # struct format of each MTL::DataType that a function constant may have.
@@ -99,6 +100,9 @@ _RUN = ctypes.CFUNCTYPE(
 )
 
 
+_TWIN = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(Dispatch), ctypes.c_uint64, ctypes.c_uint64)
+
+
 class _Library(ctypes.Structure):
     _fields_ = (
         ("abi_version", ctypes.c_uint32),
@@ -159,6 +163,13 @@ class KernelLibrary:
         """Names of all kernels."""
         return sorted(self._kernels)
 
+    def form(self, name: str, *, twins: bool, dot: bool) -> int:
+        """Which form of a kernel a device runs that may run twins, and those for dot products."""
+        kernel = self._kernels[name]
+        if not twins or not kernel.twin:
+            return MSL
+        return DOT_TWIN if dot and kernel.dot_twin else TWIN
+
     def buffer_mask(self, name: str) -> int:
         """Bit n: the kernel has an argument [[buffer(n)]]."""
         return int(self._kernels[name].buffer_mask)
@@ -183,6 +194,7 @@ class KernelLibrary:
         abort: ctypes.c_uint32 | None = None,
         first: int = 0,
         count: int | None = None,
+        form: int = MSL,
     ) -> None:
         """Run threadgroups first .. first + count - 1 (all, by default) on the calling thread.
 
@@ -199,7 +211,12 @@ class KernelLibrary:
         total = groups[0] * groups[1] * groups[2]
         error = ctypes.create_string_buffer(512)
         n = total - first if count is None else count
-        result = self._library.run(ctypes.byref(dispatch), first, n, error, len(error))
+        if form == MSL:
+            result = self._library.run(ctypes.byref(dispatch), first, n, error, len(error))
+        else:
+            kernel = self._kernels[name]
+            twin = _TWIN(kernel.twin if form == TWIN else kernel.dot_twin)
+            result = twin(ctypes.byref(dispatch), first, n)
         if result == ABORTED:
             raise Aborted(name)
         if result != OK:

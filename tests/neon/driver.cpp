@@ -24,7 +24,7 @@ namespace {
 
 constexpr uint64_t kAlignment = 16;  // of buffers: all that a kernel may count on, a float4
 
-enum class Form : uint32_t { kMsl, kTwin, kDotTwin };
+enum class Form : uint32_t { kMsl, kTwin, kDotTwin };  // as tests/msl/runner.py numbers them
 
 // Head of a request. The kernel's name follows, the length of each buffer, then their bytes.
 struct Request {

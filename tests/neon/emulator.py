@@ -19,9 +19,12 @@ from pathlib import Path
 import numpy as np
 from msl.runner import (
     ABORTED,
+    DOT_TWIN,
     MAX_CONSTANTS,
     MAX_THREADGROUP_SLOTS,
+    MSL,
     OK,
+    TWIN,
     Aborted,
     KernelError,
     build_kernels,
@@ -36,7 +39,6 @@ QEMU = "qemu-aarch64-static"
 COMPILER = "aarch64-linux-gnu-g++"
 PACKAGES = "qemu-user-static g++-aarch64-linux-gnu"  # Debian's
 
-MSL, TWIN, DOT_TWIN = range(3)  # Form of driver.cpp
 _REQUEST = struct.Struct(f"<{MAX_CONSTANTS}Q4Q6I{MAX_THREADGROUP_SLOTS}I6I")
 _ANSWER = struct.Struct("<2I")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 TWIN_DIR = Path(__file__).resolve().parents[1] / "twins"
 
 # Files that multiply int8: compiled once more for CPUs with instructions for that.
-DOT_FILES = frozenset({"linear_int8.cpp", "mlp_int8.cpp"})
+DOT_FILES = frozenset({"linear_int8.cpp"})
 DOT_FLAGS = {
     "avx2": ["-mavxvnni"],
     "avx512": ["-mavx512vnni"],
