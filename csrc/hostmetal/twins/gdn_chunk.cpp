@@ -1,8 +1,8 @@
 // gdn_chunk as products of small matrices: metal/gdn_chunk.metal has the formulas.
 //
 // The first threadgroup of a head does the work of them all: what the value dims of a head have in
-// common, A and B, is made once. S stands transposed on the stack, (dk, value), so that all products are of
-// rows of 32 columns. Rows past the end of a block are zeros, with beta 0 and decay 1.
+// common, A and B, is made once. S stands transposed on the stack, (dk, value), so that every
+// product has rows of 32 columns. Rows past the end of a block are zeros, with beta 0 and decay 1.
 #include "gdn.h"
 #include "lanes.h"
 #include "twin.h"
@@ -10,9 +10,8 @@
 namespace mtlqwen::twins {
 namespace {
 
-constexpr uint32_t kRows = 32;  // of a block
-constexpr uint32_t kColumns =
-    32;  // of every right matrix: rows of a block, values of a threadgroup
+constexpr uint32_t kRows = 32;     // of a block
+constexpr uint32_t kColumns = 32;  // of a right matrix: rows of a block, values of a threadgroup
 constexpr uint32_t kMaxDim = 128;
 constexpr uint32_t kMaxGroups = kMaxDim / kColumns;  // threadgroups of a head
 constexpr uint32_t kLine = 64;                       // bytes
@@ -41,7 +40,7 @@ struct State {
   alignas(kLine) float columns[kMaxDim][kColumns];  // (dk, value)
 };
 
-// out (rows, 32) = out * scale + left (rows, inner) * right (inner, 32); rows is a multiple of kTile.
+// out (rows, 32) = out * scale + left (rows, inner) * right (inner, 32), whole tiles of rows.
 MTLQWEN_INLINE void multiply(float* out, float scale, const float* left, uint32_t left_stride,
                              const float* right, uint32_t rows, uint32_t inner) {
   for (uint32_t row = 0; row < rows; row += kTile) {
