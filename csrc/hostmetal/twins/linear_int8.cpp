@@ -15,7 +15,7 @@ namespace {
 constexpr uint32_t kRowOutputs = 64;    // of a threadgroup of linear_*_row
 constexpr uint32_t kGroupOutputs = 32;  // of a threadgroup of the others
 constexpr uint32_t kMostRows = 128;     // of a pass
-constexpr uint32_t kAheadBytes = 4096;
+constexpr uint32_t kAheadBytes = 8192;  // of a row: what memory sends while one is waited for
 constexpr uint32_t kPreparedPairs = 128;
 
 typedef uint8_t LooseBytes __attribute__((ext_vector_type(64), aligned(1)));
@@ -94,6 +94,12 @@ class PreparedRow {
   Pair pairs_[kPreparedPairs];
 };
 
+// Asks for the first `bytes` of the weights of a range of threadgroups, which nobody has yet.
+MTLQWEN_INLINE void ask_first(const Dispatch& dispatch, uint64_t first, const uint8_t* weight,
+                              uint64_t group_bytes, uint64_t bytes) {
+  Ahead(weight + first % dispatch.groups_x() * group_bytes).advance(bytes);
+}
+
 // Outputs first .. last - 1 of one row.
 template <class Format>
 MTLQWEN_INLINE void multiply_row(float* out, const uint8_t* in, const uint8_t* weight, uint32_t k,
@@ -113,6 +119,7 @@ __attribute__((min_vector_width(512))) int linear_row(const Dispatch& dispatch, 
   const auto* weight = dispatch.buffer<uint8_t>(2);
   const auto& args = dispatch.args<LinearArgs>(3);
   const bool accumulate = dispatch.constant<bool>(1);
+  ask_first(dispatch, first, weight, kRowOutputs * Format::row_bytes(args.k), kAheadBytes);
   return for_each_group(dispatch, first, count, [&](uint32_t x, uint32_t y) {
     const uint32_t from = x * kRowOutputs;
     const uint32_t to = args.n - from < kRowOutputs ? args.n : from + kRowOutputs;
@@ -147,6 +154,8 @@ __attribute__((min_vector_width(512))) int linear_panel(const Dispatch& dispatch
   const auto& args = dispatch.args<LinearArgs>(3);
   const auto& pass = dispatch.args<Pass>(4);
   const bool accumulate = dispatch.constant<bool>(1);
+  const uint64_t row_bytes = Format::row_bytes(args.k);
+  ask_first(dispatch, first, weight, kGroupOutputs * row_bytes, kPanelOutputs * row_bytes);
   Wide sums[kMostRows];
   return for_each_group(dispatch, first, count, [&](uint32_t x, uint32_t y) {
     const uint64_t first_row = uint64_t{y} * kMostRows;
@@ -161,7 +170,7 @@ __attribute__((min_vector_width(512))) int linear_panel(const Dispatch& dispatch
       if (output >= args.n) break;
       // The last panel of a ragged n begins with outputs of the one before.
       const uint32_t n = args.n - output < kPanelOutputs ? args.n - output : kPanelOutputs;
-      const uint8_t* weights = weight + (output + n - kPanelOutputs) * Format::row_bytes(args.k);
+      const uint8_t* weights = weight + (output + n - kPanelOutputs) * row_bytes;
       multiply_panel<Format>(weights, args.k, from, rows, sums);
       for (uint32_t r = 0; r < rows; ++r) {
         store_last(out + (first_row + r) * args.n + output, n, sums[r], accumulate);
@@ -178,11 +187,14 @@ __attribute__((min_vector_width(512))) int mlp_row(const Dispatch& dispatch, uin
   const auto* gate = dispatch.buffer<uint8_t>(2);
   const auto* up = dispatch.buffer<uint8_t>(3);
   const auto& args = dispatch.args<LinearArgs>(4);
+  const uint64_t row_bytes = Format::row_bytes(args.k);
+  ask_first(dispatch, first, gate, kInt8Qblock * row_bytes, kAheadBytes);
+  ask_first(dispatch, first, up, kInt8Qblock * row_bytes, kAheadBytes);
   return for_each_group(dispatch, first, count, [&](uint32_t x, uint32_t y) {
     const PreparedRow row(in + y * int8_row_bytes(args.k), args.k);
     float sums[2][kInt8Qblock];
     for (uint32_t i = 0; i < kInt8Qblock; ++i) {
-      const uint64_t offset = (uint64_t{x} * kInt8Qblock + i) * Format::row_bytes(args.k);
+      const uint64_t offset = (uint64_t{x} * kInt8Qblock + i) * row_bytes;
       sums[0][i] = row.template dot<Format>(gate + offset);
       sums[1][i] = row.template dot<Format>(up + offset);
     }
@@ -200,6 +212,9 @@ __attribute__((min_vector_width(512))) int mlp_panel(const Dispatch& dispatch, u
   const auto* up = dispatch.buffer<uint8_t>(3);
   const auto& args = dispatch.args<LinearArgs>(4);
   const auto& pass = dispatch.args<Pass>(5);
+  const uint64_t row_bytes = Format::row_bytes(args.k);
+  ask_first(dispatch, first, gate, kInt8Qblock * row_bytes, kPanelOutputs * row_bytes);
+  ask_first(dispatch, first, up, kInt8Qblock * row_bytes, kPanelOutputs * row_bytes);
   Wide gates[2][kMostRows];
   Wide ups[2][kMostRows];
   return for_each_group(dispatch, first, count, [&](uint32_t x, uint32_t y) {
@@ -207,8 +222,7 @@ __attribute__((min_vector_width(512))) int mlp_panel(const Dispatch& dispatch, u
     const uint32_t rows = rows_of_group(pass, y);
     const uint8_t* from = in + first_row * int8_row_bytes(args.k);
     for (uint32_t half = 0; half < 2; ++half) {
-      const uint64_t output = uint64_t{x} * kInt8Qblock + half * kPanelOutputs;
-      const uint64_t offset = output * Format::row_bytes(args.k);
+      const uint64_t offset = (uint64_t{x} * kInt8Qblock + half * kPanelOutputs) * row_bytes;
       multiply_panel<Format>(gate + offset, args.k, from, rows, gates[half]);
       multiply_panel<Format>(up + offset, args.k, from, rows, ups[half]);
     }
