@@ -19,7 +19,8 @@ using PythonProgress = std::optional<std::function<void(const std::string&, uint
 
 void construct(Engine* self, const std::string& model, const std::string& kernels, uint32_t context,
                uint32_t slots, std::optional<uint64_t> memory_budget, float prefill_share,
-               bool deterministic, const PythonProgress& progress) {
+               uint32_t threads, bool prefetch_weights, bool lock_weights, bool deterministic,
+               const PythonProgress& progress) {
   Progress report;
   if (progress) {
     report = [&](std::string_view stage, uint64_t done, uint64_t total) {
@@ -34,6 +35,9 @@ void construct(Engine* self, const std::string& model, const std::string& kernel
                      .slots = slots,
                      .memory_budget = memory_budget,
                      .prefill_share = prefill_share,
+                     .threads = threads,
+                     .prefetch_weights = prefetch_weights,
+                     .lock_weights = lock_weights,
                      .deterministic = deterministic},
                     report);
 }
@@ -67,9 +71,11 @@ nb::dict stats(Engine& self) {
   const Stats stats = self.stats();
   nb::dict result;
   result["device"] = stats.device;
+  result["threads"] = stats.threads;
   result["memory_bytes"] = stats.memory_bytes;
   result["budget_bytes"] = stats.budget_bytes;
   result["weights_bytes"] = stats.weights_bytes;
+  result["weights_locked_bytes"] = stats.weights_locked_bytes;
   result["weights_copied_bytes"] = stats.weights_copied_bytes;
   result["arena_bytes"] = stats.arena_bytes;
   result["kv_heap_bytes"] = stats.kv_heap_bytes;
@@ -149,8 +155,9 @@ void init_engine(nb::module_& module) {
   bind_poll(module);
   nb::class_<Engine>(module, "Engine", "Model, memory and sequences. All methods are thread safe.")
       .def("__init__", &construct, "model"_a, nb::kw_only(), "kernels"_a, "context"_a = 0,
-           "slots"_a = 8, "memory_budget"_a = nb::none(), "prefill_share"_a = 1.0F,
-           "deterministic"_a = false, "progress"_a = nb::none(),
+           "slots"_a = 8, "memory_budget"_a = nb::none(), "prefill_share"_a = 1.0F, "threads"_a = 0,
+           "prefetch_weights"_a = true, "lock_weights"_a = false, "deterministic"_a = false,
+           "progress"_a = nb::none(),
            "Load a .gguf file or a directory with config.json and safetensors. progress(stage, "
            "done, total).")
       .def("submit", &submit, "token_ids"_a, nb::kw_only(), "max_tokens"_a, "temperature"_a,

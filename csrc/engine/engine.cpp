@@ -9,6 +9,7 @@
 
 #include "base/error.hpp"
 #include "engine/runtime.hpp"
+#include "gpu/platform.hpp"
 
 namespace mtlqwen {
 
@@ -28,6 +29,15 @@ void require_valid(const EngineOptions& options) {
   if (!(options.prefill_share >= 0.0F && options.prefill_share <= 1.0F)) {
     throw std::invalid_argument(concat("[engine] prefill_share: out of range (got ",
                                        options.prefill_share, ", want 0 to 1)"));
+  }
+  if (options.threads > max_threads()) {
+    throw std::invalid_argument(
+        max_threads() == 0
+            ? concat("[engine] threads: for a CPU only (got ", options.threads,
+                     ", the device is a GPU); leave it unset")
+            : concat("[engine] threads: more than this process may use (got ", options.threads,
+                     ", want 1 to ", max_threads(),
+                     "); ask for less, or raise its CPU affinity or its cgroup's quota"));
   }
 }
 
@@ -74,6 +84,8 @@ Engine::Engine(const EngineOptions& options, const Progress& progress)
   prefill_rows_ = static_cast<uint32_t>(options.prefill_share * static_cast<float>(kPassRows));
   slot_owner_.assign(slots_, 0);
   stats_.device = runtime_->device.name();
+  stats_.threads = runtime_->device.n_threads();
+  if (options.lock_weights) stats_.weights_locked_bytes = runtime_->weights.file_bytes();
   stats_.weights_bytes = runtime_->device_weights.mapped_bytes();
   stats_.weights_copied_bytes = runtime_->device_weights.arena_bytes();
   stats_.arena_bytes = runtime_->forward.arena_bytes();

@@ -36,10 +36,12 @@ struct Poll {
 
 struct Stats {
   std::string device;
+  uint32_t threads = 0;  // that run kernels; 0 on a GPU
   // memory_bytes is the sum of weights, copies, arenas, KV heaps and banks.
-  uint64_t memory_bytes = 0;   // owned by the engine
-  uint64_t budget_bytes = 0;   // what memory_bytes may reach
-  uint64_t weights_bytes = 0;  // mapped from files
+  uint64_t memory_bytes = 0;          // owned by the engine
+  uint64_t budget_bytes = 0;          // what memory_bytes may reach
+  uint64_t weights_bytes = 0;         // mapped from files
+  uint64_t weights_locked_bytes = 0;  // of the files, locked in memory
   uint64_t weights_copied_bytes =
       0;                       // small vectors, and tensors that kernels cannot read in place
   uint64_t arena_bytes = 0;    // activations, control arrays, kernel arguments, rope

@@ -16,7 +16,11 @@ struct EngineOptions {
   // Of the rows of a pass, what prefilling sequences may take together while others decode, 0 to 1:
   // 1 brings first tokens soonest, less keeps the gaps between tokens short.
   float prefill_share = 1.0F;
-  bool deterministic = false;  // a sequence's bits depend on nothing but its own request
+  // Threads that run kernels on a CPU, 1 to max_threads(); 0: one for each core that the process may use.
+  uint32_t threads = 0;
+  bool prefetch_weights = true;  // read the files ahead of the passes that need them
+  bool lock_weights = false;     // keep them in memory
+  bool deterministic = false;    // a sequence's bits depend on nothing but its own request
 };
 
 }  // namespace mtlqwen

@@ -1,7 +1,9 @@
 #include "engine/runtime.hpp"
 
 #include <algorithm>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "base/error.hpp"
 
@@ -18,6 +20,20 @@ uint32_t choose_context(const ModelConfig& config, uint32_t wanted) {
   return wanted == 0 ? config.max_context : wanted;
 }
 
+Weights open_weights(const EngineOptions& options) {
+  Weights weights(options.model);
+  for (uint32_t i = 0; options.lock_weights && i < weights.n_files(); ++i) weights.file(i).lock();
+  return weights;
+}
+
+std::vector<std::span<uint8_t>> pages_of(const Weights& weights) {
+  std::vector<std::span<uint8_t>> ranges;
+  for (uint32_t i = 0; i < weights.n_files(); ++i) {
+    ranges.emplace_back(weights.file(i).pages(), weights.file(i).page_bytes());
+  }
+  return ranges;
+}
+
 // Announces a stage on the way into a member's initialiser.
 template <class T>
 T&& announced(const std::function<void(const char*)>& stage, const char* name, T&& value) {
@@ -28,7 +44,7 @@ T&& announced(const std::function<void(const char*)>& stage, const char* name, T
 }  // namespace
 
 Runtime::Runtime(const EngineOptions& options, const std::function<void(const char* stage)>& stage)
-    : weights(announced(stage, "weights", options.model)),
+    : weights(open_weights(announced(stage, "weights", options))),
       context(choose_context(weights.config(), options.context)),
       device(announced(stage, "device", options.kernels)), device_weights(device, weights),
       kv_pool(device, {.n_planes = 2 * weights.config().n_layers(LayerKind::kAttention),
@@ -46,7 +62,9 @@ Runtime::Runtime(const EngineOptions& options, const std::function<void(const ch
                .context = context,
                .deterministic = options.deterministic}),
       budget_bytes(options.memory_budget.value_or(device.recommended_bytes())) {
+  if (options.threads != 0) device.set_threads(options.threads);
   divide_budget(options);
+  if (options.prefetch_weights && !options.lock_weights) prefetcher.start(pages_of(weights));
 }
 
 // What weights, arenas and the banks of all slots leave of the budget is for keys and values.

@@ -7,6 +7,7 @@
 #include "cache/kv_pool.hpp"
 #include "engine/options.hpp"
 #include "gpu/device.hpp"
+#include "io/prefetcher.hpp"
 #include "model/device_weights.hpp"
 #include "model/forward.hpp"
 #include "model/weights.hpp"
@@ -26,6 +27,7 @@ class Runtime {
   KvPool kv_pool;
   GdnBanks banks;
   Forward forward;
+  Prefetcher prefetcher;
   uint64_t budget_bytes;
 
  private:

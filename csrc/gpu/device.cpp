@@ -81,6 +81,10 @@ bool Device::is_software() const { return is_software_device(device_.get()); }
 
 bool Device::prefers_int8() const { return mtlqwen::prefers_int8(device_.get()); }
 
+void Device::set_threads(uint32_t n) { mtlqwen::set_threads(device_.get(), n); }
+
+uint32_t Device::n_threads() const { return mtlqwen::n_threads(device_.get()); }
+
 Buffer Device::new_buffer(uint64_t bytes, Storage storage, std::string_view label) {
   const AutoreleaseScope scope;
   const MTL::ResourceOptions mode = storage == Storage::kShared ? MTL::ResourceStorageModeShared

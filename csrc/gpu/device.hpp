@@ -40,6 +40,9 @@ class Device {
   // Threadgroups run on CPU cores: launch tables then prefer few threads with much work each.
   [[nodiscard]] bool is_software() const;
   [[nodiscard]] bool prefers_int8() const;
+  // See platform.hpp; between rounds.
+  void set_threads(uint32_t n);
+  [[nodiscard]] uint32_t n_threads() const;
   [[nodiscard]] uint64_t allocated_bytes() const { return allocated_bytes_; }
 
   // Throw DeviceError where Metal returns null.

@@ -40,6 +40,29 @@ uint64_t read_max_regions() {
 
 void* or_null(void* mapping) { return mapping == MAP_FAILED ? nullptr : mapping; }
 
+// Of one entry of the higher page table, on every CPU that we run on.
+constexpr uint64_t kHugeBytes = uint64_t{2} << 20;
+
+// Fewer page faults and fewer misses of the translation cache. Only advice.
+void advise_huge(void* address, uint64_t bytes) {
+  if (bytes >= kHugeBytes) madvise(address, bytes, MADV_HUGEPAGE);
+}
+
+// Large ranges begin where a huge page can.
+void* map_range(uint64_t bytes, int protection, int flags) {
+  const uint64_t slack = bytes >= kHugeBytes ? kHugeBytes : 0;
+  void* range =
+      mmap(nullptr, bytes + slack, protection, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
+  if (range == MAP_FAILED || slack == 0) return or_null(range);
+  char* first = static_cast<char*>(range);
+  const uint64_t skipped =
+      (kHugeBytes - reinterpret_cast<uint64_t>(first) % kHugeBytes) % kHugeBytes;
+  const uint64_t end = align_up(skipped + bytes, page_bytes());
+  if (skipped != 0) munmap(first, skipped);
+  if (end < bytes + slack) munmap(first + end, bytes + slack - end);
+  return first + skipped;
+}
+
 }  // namespace
 
 std::unique_ptr<Executor> make_cpu_executor(const Environment& environment) {
@@ -60,8 +83,9 @@ std::string CpuExecutor::name() const {
 
 void* CpuExecutor::allocate(uint64_t bytes) {
   if (!checks_.guard) {
-    return or_null(
-        mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    void* range = map_range(bytes, PROT_READ | PROT_WRITE, 0);
+    if (range) advise_huge(range, bytes);
+    return range;
   }
   char* pages = static_cast<char*>(reserve(bytes));
   const uint64_t whole = align_up(bytes, page_bytes());
@@ -87,8 +111,8 @@ void CpuExecutor::free(void* address, uint64_t bytes) {
 void* CpuExecutor::reserve(uint64_t bytes) {
   const uint64_t guard = checks_.guard ? kGuardBytes : 0;
   const uint64_t whole = align_up(bytes, page_bytes()) + 2 * guard;
-  void* pages = mmap(nullptr, whole, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  return pages == MAP_FAILED ? nullptr : static_cast<char*>(pages) + guard;
+  void* pages = map_range(whole, PROT_NONE, MAP_NORESERVE);
+  return pages ? static_cast<char*>(pages) + guard : nullptr;
 }
 
 int CpuExecutor::create_heap(uint64_t bytes) {
@@ -105,6 +129,7 @@ void CpuExecutor::destroy_heap(int heap) { close(heap); }
 bool CpuExecutor::map(void* address, uint64_t bytes, int heap, uint64_t offset) {
   void* mapped = mmap(address, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, heap,
                       static_cast<off_t>(offset));
+  if (mapped != MAP_FAILED) advise_huge(mapped, bytes);
   // A forked child must not write into its parent's heap.
   return mapped != MAP_FAILED && madvise(address, bytes, MADV_DONTFORK) == 0;
 }

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -55,6 +56,23 @@ MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
                        file.id, 0);
   if (pages == MAP_FAILED) fail_errno(path, "mapped", errno);
   data_ = static_cast<uint8_t*>(pages);
+}
+
+// A private mapping that may be written to would be locked as a copy of the file.
+void MappedFile::lock() const {
+  if (data_ == nullptr) return;
+  const bool is_locked =
+      ::mprotect(data_, mapped_size_, PROT_READ) == 0 && ::mlock(data_, mapped_size_) == 0;
+  const int error = errno;
+  if (is_locked) return;
+  rlimit limit{};
+  ::getrlimit(RLIMIT_MEMLOCK, &limit);
+  const std::string allowed =
+      limit.rlim_cur == RLIM_INFINITY ? "no limit" : concat("at most ", limit.rlim_cur, " bytes");
+  throw CapacityError(concat("[file] ", path_.string(), ": cannot be locked in memory (got ",
+                             mapped_size_, " bytes, RLIMIT_MEMLOCK allows ", allowed, ": ",
+                             std::generic_category().message(error),
+                             "); raise it with `ulimit -l`, or leave lock_weights unset"));
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept

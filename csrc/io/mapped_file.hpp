@@ -20,6 +20,10 @@ class MappedFile {
   MappedFile& operator=(MappedFile&& other) noexcept;
   ~MappedFile();
 
+  // Reads all of it and keeps it in memory while mapped; its pages can only be read from then on.
+  // Throws CapacityError where the system refuses.
+  void lock() const;
+
   [[nodiscard]] std::span<const uint8_t> bytes() const { return {data_, size_}; }
   [[nodiscard]] uint8_t* pages() const { return data_; }
   [[nodiscard]] uint64_t page_bytes() const {

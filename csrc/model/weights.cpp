@@ -60,6 +60,12 @@ Weights::Weights(const std::filesystem::path& path) : path_(path) {
   check();
 }
 
+uint64_t Weights::file_bytes() const {
+  uint64_t bytes = 0;
+  for (const WeightFile& file : files_) bytes += file.file.page_bytes();
+  return bytes;
+}
+
 void Weights::open_gguf(const std::filesystem::path& path) {
   if (path.extension() == ".safetensors") {
     throw ModelError(concat("[weights] ", path.string(), ": a safetensors file alone has no ",

@@ -44,6 +44,7 @@ class Weights {
   // The mapped files, for wrapping whole pages without a copy.
   [[nodiscard]] uint32_t n_files() const { return static_cast<uint32_t>(files_.size()); }
   [[nodiscard]] const MappedFile& file(uint32_t index) const { return files_[index].file; }
+  [[nodiscard]] uint64_t file_bytes() const;  // of all, in whole pages
   [[nodiscard]] static uint64_t page_bytes() { return os_page_bytes(); }
 
   // Empty for safetensors.

@@ -48,6 +48,7 @@ def _parser() -> argparse.ArgumentParser:
 
     demo = commands.add_parser("demo", help="show what the bundled model can do, and how fast")
     demo.add_argument("model", nargs="?", default="tiny", metavar="MODEL", help="default: tiny")
+    _add_threads(demo)
     demo.set_defaults(command=_demo)
 
     generate = commands.add_parser("generate", help="continue a text")
@@ -74,6 +75,12 @@ def _add_common(parser: argparse.ArgumentParser, name: str, text_help: str) -> N
     parser.add_argument("-t", "--temperature", type=float, metavar="T", help="0 is greedy")
     parser.add_argument("--seed", type=int, metavar="N", help="same seed, same text")
     parser.add_argument("--stop", action="append", metavar="TEXT", help="ends the text; repeatable")
+    _add_threads(parser)
+
+
+def _add_threads(parser: argparse.ArgumentParser) -> None:
+    threads_help = "CPU threads; unset: one for each core"
+    parser.add_argument("--threads", type=int, metavar="N", help=threads_help)
 
 
 class _Version(argparse.Action):
@@ -92,7 +99,7 @@ class _Version(argparse.Action):
 def _demo(options: argparse.Namespace) -> None:
     from mtlqwen.demo import run_demo
 
-    run_demo(options.model)
+    run_demo(options.model, threads=options.threads)
 
 
 def _generate(options: argparse.Namespace) -> None:
@@ -100,7 +107,7 @@ def _generate(options: argparse.Namespace) -> None:
     from mtlqwen.screen import Screen
 
     prompt, screen = _text(options), Screen(sys.stdout)
-    with Engine(options.model) as engine:
+    with Engine(options.model, threads=options.threads) as engine:
         stream = engine.stream(
             prompt,
             max_tokens=options.max_tokens,
@@ -120,7 +127,7 @@ def _chat(options: argparse.Namespace) -> None:
     messages = [{"role": "user", "content": _text(options)}]
     if options.system is not None:
         messages.insert(0, {"role": "system", "content": options.system})
-    with Engine(options.model) as engine:
+    with Engine(options.model, threads=options.threads) as engine:
         stream = engine.stream(
             messages,
             max_tokens=options.max_tokens,

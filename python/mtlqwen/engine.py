@@ -27,6 +27,7 @@ DEVICES = ("metal",) if sys.platform == "darwin" else ("cpu",)
 SPECS = ("auto", "off")
 MAX_SLOTS = 32
 MAX_CONTEXT = 2**31 - 1
+MAX_THREADS = 2**16  # beyond any machine; the core knows this one
 MAX_BYTES = 2**63 - 1
 
 
@@ -38,6 +39,9 @@ class CoreOptions:
     slots: int
     memory_budget: int | None
     prefill_share: float
+    threads: int
+    prefetch_weights: bool
+    lock_weights: bool
     deterministic: bool
     progress: Progress | None
 
@@ -61,6 +65,15 @@ class Engine(Calls, AsyncCalls):
         prefill_share: of the rows of a pass, the part that prompts may take together while other
             sequences decode, 0 to 1. 1 brings first tokens soonest, less keeps the gaps between
             tokens short.
+        threads: that run the model on a CPU, the one that drives the engine included; at most the
+            CPUs that the process may use. Unset: one for each core (hardware threads of one core
+            share it) within the affinity mask and the cgroup's quota. All engines of a process
+            share one pool: where they ask for more than the cores, they take turns. A CPU engine
+            only.
+        prefetch_weights: whether a thread reads the files of the model ahead, once it is loaded.
+            Without it the first passes read them piece by piece.
+        lock_weights: whether they are kept in memory, so that nothing else on the machine can push
+            them out. Reads them whole while loading; the system may refuse.
         deterministic: the same request gives the same bits alone, in any company and after any
             interruption; slower, since one kernel family serves all.
         spec: ``"auto"`` or ``"off"``: speculative decoding. This version has no drafter, so both
@@ -72,7 +85,7 @@ class Engine(Calls, AsyncCalls):
         FileNotFoundError: there is no such model.
         FormatError: a file of the model is broken.
         ModelError: the model is not one that this version runs.
-        CapacityError: memory does not suffice.
+        CapacityError: memory does not suffice, or may not be locked.
         DeviceError: this build does not have the device.
         TypeError, ValueError: an argument is wrong.
 
@@ -92,6 +105,9 @@ class Engine(Calls, AsyncCalls):
         slots: int = 8,
         memory_budget: int | None = None,
         prefill_share: float = 1.0,
+        threads: int | None = None,
+        prefetch_weights: bool = True,
+        lock_weights: bool = False,
         deterministic: bool = False,
         spec: str = "auto",
         progress: Progress | bool | None = None,
@@ -101,7 +117,11 @@ class Engine(Calls, AsyncCalls):
         if spec not in SPECS:
             want = " or ".join(map(repr, SPECS))
             raise ValueError(f"[engine] spec: not in this version (got {spec!r}, want {want})")
+        check_flag("engine", "prefetch_weights", prefetch_weights)
+        check_flag("engine", "lock_weights", lock_weights)
         check_flag("engine", "deterministic", deterministic)
+        if threads is not None:
+            threads = check_integer("engine", "threads", threads, 1, MAX_THREADS)
         if context is not None:
             context = check_integer("engine", "context", context, 1, MAX_CONTEXT)
         if memory_budget is not None:
@@ -111,6 +131,9 @@ class Engine(Calls, AsyncCalls):
             slots=check_integer("engine", "slots", slots, 1, MAX_SLOTS),
             memory_budget=memory_budget,
             prefill_share=check_number("engine", "prefill_share", prefill_share, 0.0, 1.0),
+            threads=threads or 0,
+            prefetch_weights=prefetch_weights,
+            lock_weights=lock_weights,
             deterministic=deterministic,
             progress=make_progress(progress),
         )
@@ -253,6 +276,9 @@ def _make_core(files: ModelFiles, options: CoreOptions) -> Core:
         slots=options.slots,
         memory_budget=options.memory_budget,
         prefill_share=options.prefill_share,
+        threads=options.threads,
+        prefetch_weights=options.prefetch_weights,
+        lock_weights=options.lock_weights,
         deterministic=options.deterministic,
         progress=options.progress,
     )

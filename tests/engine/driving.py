@@ -14,8 +14,20 @@ from mtlqwen import _core
 TINY = Path(mtlqwen.__file__).parent / "models" / "tiny" / "tiny-qwen3.5-Q8_0.gguf"
 
 
-def open_tiny(kernels: str, *, context: int = 1024, slots: int = 8) -> _core.Engine:
-    return _core.Engine(str(TINY), kernels=kernels, context=context, slots=slots)
+def open_tiny(
+    kernels: str,
+    *,
+    context: int = 1024,
+    slots: int = 8,
+    threads: int = 0,
+) -> _core.Engine:
+    return _core.Engine(
+        str(TINY),
+        kernels=kernels,
+        context=context,
+        slots=slots,
+        threads=threads,
+    )
 
 
 @dataclass

@@ -209,6 +209,11 @@ def test_wrong_call_is_told_why_and_the_engine_goes_on(
         ({"prefill_share": 1.5}, ValueError, "prefill_share: out of range (got 1.5, want 0 to 1)"),
         ({"prefill_share": float("nan")}, ValueError, "prefill_share"),
         ({"prefill_share": "1"}, TypeError, "[engine] prefill_share: not a number (got '1')"),
+        ({"threads": 0}, ValueError, "[engine] threads: out of range (got 0, want 1 to"),
+        ({"threads": "2"}, TypeError, "threads: not an integer (got '2')"),
+        ({"threads": 1.0}, TypeError, "threads"),
+        ({"prefetch_weights": None}, TypeError, "prefetch_weights: not True or False"),
+        ({"lock_weights": 1}, TypeError, "lock_weights: not True or False (got 1)"),
         ({"deterministic": 1}, TypeError, "deterministic: not True or False (got 1)"),
     ],
 )

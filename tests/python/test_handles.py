@@ -221,11 +221,20 @@ def test_a_deadline_ends_the_text_as_it_is(make_engine: MakeEngine) -> None:
 def test_engine_options_reach_the_core(make_engine: MakeEngine, say: Say) -> None:
     core = FakeCore(say("x"))
     engine = make_engine(
-        core, memory_budget=10**9, prefill_share=0.5, deterministic=True, slots=32, context=100
+        core,
+        memory_budget=10**9,
+        prefill_share=0.5,
+        threads=3,
+        prefetch_weights=False,
+        lock_weights=True,
+        deterministic=True,
+        slots=32,
+        context=100,
     )
     options = core.options
     assert options is not None
     assert (options.memory_budget, options.prefill_share) == (10**9, 0.5)
+    assert (options.threads, options.prefetch_weights, options.lock_weights) == (3, False, True)
     assert (options.deterministic, options.slots, options.context) == (True, 32, 100)
     assert repr(engine).endswith("slots=8, deterministic=True)")
     engine.check_integrity()
