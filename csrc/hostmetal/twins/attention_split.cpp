@@ -1,9 +1,9 @@
 // attention_split: metal/attention_split.metal says what it computes, and what a tile and an entry
 // are.
 //
-// An entry's bits do not depend on the others here either. A dot product has sixteen running sums,
-// folded in halves; a value sum takes its keys in order; all of them by explicit fma. How many keys
-// and entries are multiplied at once changes none of that.
+// An entry's bits do not depend on the others here either. A dot product has a running sum for each
+// lane, folded in halves; a value sum takes its keys in order; all of them by explicit fma. How many
+// keys and entries are multiplied at once changes none of that.
 #include "attention.h"
 #include "attention_tile.h"
 #include "math.h"

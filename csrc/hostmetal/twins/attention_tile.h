@@ -8,84 +8,123 @@
 
 namespace mtlqwen::twins {
 
-// Sums that are kept at once: registers of AVX-512; pairs of AVX2; quadruples of NEON.
+// What is multiplied at once, and how many sums of it are kept. AVX-512 has 32 registers for them
+// (24 sums were no faster), AVX2 16, all used; NEON 32 of half that width.
 #if defined(__AVX512F__)
+constexpr uint32_t kLanes = 16;
 constexpr uint32_t kSums = 16;
 #else
-constexpr uint32_t kSums = 4;
+constexpr uint32_t kLanes = 8;
+constexpr uint32_t kSums = 12;
 #endif
+typedef float Vec __attribute__((ext_vector_type(kLanes), aligned(kLanes * 4)));
+typedef float LooseVec __attribute__((ext_vector_type(kLanes), aligned(4)));
+typedef _Float16 LooseHalfVec __attribute__((ext_vector_type(kLanes), aligned(2)));
 
-// Halves of a and of b added, those of a first; with count lanes to a sum before. fold() adds the
-// same pairs.
-template <uint32_t kLanes>
-MTLQWEN_INLINE Wide fold_pair(Wide a, Wide b) {
-  if constexpr (kLanes == 16) {
-    return __builtin_shufflevector(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23) +
-           __builtin_shufflevector(a, b, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30,
-                                   31);
-  } else if constexpr (kLanes == 8) {
-    return __builtin_shufflevector(a, b, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27) +
-           __builtin_shufflevector(a, b, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30,
-                                   31);
-  } else if constexpr (kLanes == 4) {
-    return __builtin_shufflevector(a, b, 0, 1, 4, 5, 8, 9, 12, 13, 16, 17, 20, 21, 24, 25, 28, 29) +
-           __builtin_shufflevector(a, b, 2, 3, 6, 7, 10, 11, 14, 15, 18, 19, 22, 23, 26, 27, 30,
-                                   31);
-  } else {
-    return __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28,
-                                   30) +
-           __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+MTLQWEN_INLINE Vec load_vec(const float* from) { return *reinterpret_cast<const LooseVec*>(from); }
+MTLQWEN_INLINE Vec load_vec(const _Float16* from) {
+  return __builtin_convertvector(*reinterpret_cast<const LooseHalfVec*>(from), Vec);
+}
+MTLQWEN_INLINE void store_vec(float* to, Vec a) { *reinterpret_cast<LooseVec*>(to) = a; }
+
+template <class T, T... kLane>
+struct Numbers {};
+using LaneNumbers = __make_integer_seq<Numbers, uint32_t, kLanes>;
+
+// kPer lanes belong to a sum, those of b follow those of a; the halves of each sum are added.
+template <uint32_t kPer, uint32_t... kLane>
+MTLQWEN_INLINE Vec fold_pair(Vec a, Vec b, Numbers<uint32_t, kLane...>) {
+  constexpr uint32_t kHalf = kPer / 2;
+  return __builtin_shufflevector(a, b, (kLane / kHalf * kPer + kLane % kHalf)...) +
+         __builtin_shufflevector(a, b, (kLane / kHalf * kPer + kLane % kHalf + kHalf)...);
+}
+
+// The sum of the i-th of kCount vectors becomes element i.
+template <uint32_t kPer, uint32_t kCount>
+MTLQWEN_INLINE void fold_all(Vec* sums) {
+  if constexpr (kPer > 1) {
+    constexpr uint32_t kPairs = (kCount + 1) / 2;
+#pragma unroll
+    for (uint32_t i = 0; i < kPairs; i++) {
+      const uint32_t second = 2 * i + 1 < kCount ? 2 * i + 1 : 2 * i;
+      sums[i] = fold_pair<kPer>(sums[2 * i], sums[second], LaneNumbers{});
+    }
+    fold_all<kPer / 2, kPairs>(sums);
   }
 }
 
-// fold() of kSums vectors; the sum of the i-th in element i.
-MTLQWEN_INLINE Wide fold_all(const Wide (&sums)[kSums]) {
-  if constexpr (kSums == 16) {
-    Wide eights[8];
-    Wide fours[4];
-    for (uint32_t i = 0; i < 8; i++) eights[i] = fold_pair<16>(sums[2 * i], sums[2 * i + 1]);
-    for (uint32_t i = 0; i < 4; i++) fours[i] = fold_pair<8>(eights[2 * i], eights[2 * i + 1]);
-    return fold_pair<2>(fold_pair<4>(fours[0], fours[1]), fold_pair<4>(fours[2], fours[3]));
+// sums[e][j] += entry(e) * other(j). What there is less of stays in registers.
+template <uint32_t kEntries, uint32_t kOthers, class Entry, class Other>
+MTLQWEN_INLINE void add_products(Vec (&sums)[kEntries][kOthers], const Entry& entry,
+                                 const Other& other) {
+  if constexpr (kEntries <= kOthers) {
+    Vec a[kEntries];
+#pragma unroll
+    for (uint32_t e = 0; e < kEntries; e++) a[e] = entry(e);
+#pragma unroll
+    for (uint32_t j = 0; j < kOthers; j++) {
+      const Vec b = other(j);
+#pragma unroll
+      for (uint32_t e = 0; e < kEntries; e++)
+        sums[e][j] = __builtin_elementwise_fma(a[e], b, sums[e][j]);
+    }
   } else {
-    const Wide both =
-        fold_pair<8>(fold_pair<16>(sums[0], sums[1]), fold_pair<16>(sums[2], sums[3]));
-    const Wide pairs = fold_pair<4>(both, both);
-    return fold_pair<2>(pairs, pairs);
+    Vec b[kOthers];
+#pragma unroll
+    for (uint32_t j = 0; j < kOthers; j++) b[j] = other(j);
+#pragma unroll
+    for (uint32_t e = 0; e < kEntries; e++) {
+      const Vec a = entry(e);
+#pragma unroll
+      for (uint32_t j = 0; j < kOthers; j++)
+        sums[e][j] = __builtin_elementwise_fma(a, b[j], sums[e][j]);
+    }
   }
 }
 
-// Scores of kEntries queries and the keys from `key` on; a key past the last one repeats it, and
-// the place of its score is written.
+// Scores of kEntries queries and kKeys keys, whose rows start at `rows`: entry by entry.
+template <uint32_t kEntries, uint32_t kKeys>
+MTLQWEN_INLINE void score_tile(float* scores, const float* const* queries,
+                               const _Float16* const* rows, uint32_t dim, const _Float16* next,
+                               uint32_t stride) {
+  Vec sums[kEntries][kKeys];
+#pragma unroll
+  for (uint32_t e = 0; e < kEntries; e++) {
+#pragma unroll
+    for (Vec& sum : sums[e]) sum = 0.0F;
+  }
+  for (uint32_t d = 0; d < dim; d += kLanes) {
+    add_products(
+        sums, [&](uint32_t e) { return load_vec(queries[e] + d); },
+        [&](uint32_t j) {
+          if (next && d % 32 == 0) __builtin_prefetch(next + j * stride + d);
+          return load_vec(rows[j] + d);
+        });
+  }
+  fold_all<kLanes, kEntries * kKeys>(sums[0]);
+  __builtin_memcpy(scores, sums[0], kEntries * kKeys * sizeof(float));
+}
+
+// Scores of kEntries queries and `count` keys.
 template <uint32_t kEntries>
 MTLQWEN_INLINE void score_group(float (*scores)[kBlock], const float* const* queries,
                                 const _Float16* keys, uint32_t stride, uint32_t count, uint32_t dim,
                                 const _Float16* next) {
-  constexpr uint32_t kKeys = kSums / kEntries;
+  constexpr uint32_t kKeys = kSums / kEntries < 8 ? kSums / kEntries : 8;
   for (uint32_t key = 0; key < count; key += kKeys) {
+    // The last tile may end before its keys do; it repeats one.
+    const uint32_t n = count - key < kKeys ? count - key : kKeys;
     const _Float16* rows[kKeys];
-    for (uint32_t j = 0; j < kKeys; j++) {
-      rows[j] = keys + uint64_t{key + j < count ? key + j : count - 1} * stride;
-    }
-    Wide sums[kSums];
-    for (Wide& sum : sums) sum = 0.0F;
-    for (uint32_t d = 0; d < dim; d += kWide) {
-      Wide q[kEntries];
-#pragma unroll
-      for (uint32_t e = 0; e < kEntries; e++) q[e] = load(queries[e] + d);
-#pragma unroll
-      for (uint32_t j = 0; j < kKeys; j++) {
-        const Wide k = load(rows[j] + d);
-        if (next && d % 32 == 0) __builtin_prefetch(next + (key + j) * stride + d);
-#pragma unroll
-        for (uint32_t e = 0; e < kEntries; e++)
-          sums[e * kKeys + j] = multiply_add(k, q[e], sums[e * kKeys + j]);
-      }
-    }
-    const Wide folded = fold_all(sums);
-#pragma unroll
+    for (uint32_t j = 0; j < kKeys; j++) rows[j] = keys + (j < n ? key + j : key) * stride;
+    float tile[kEntries][kKeys];
+    score_tile<kEntries, kKeys>(tile[0], queries, rows, dim, next ? next + key * stride : nullptr,
+                                stride);
     for (uint32_t e = 0; e < kEntries; e++) {
-#pragma unroll
-      for (uint32_t j = 0; j < kKeys; j++) scores[e][key + j] = folded[e * kKeys + j];
+      if (n == kKeys) {
+        __builtin_memcpy(scores[e] + key, tile[e], sizeof tile[e]);
+      } else {
+        for (uint32_t j = 0; j < n; j++) scores[e][key + j] = tile[e][j];
+      }
     }
   }
 }
@@ -105,54 +144,53 @@ MTLQWEN_INLINE void score_keys(float (*scores)[kBlock], const float* const* quer
     score_group<1>(scores + e, queries + e, keys, stride, count, dim, e == 0 ? next : nullptr);
 }
 
-// sums = sums * fade + the weighted values, in kVecs * 16 dims of kEntries entries.
+// sums = sums * fade + the weighted values, in kVecs vectors of dims of kEntries entries.
 template <uint32_t kEntries, uint32_t kVecs>
-MTLQWEN_INLINE void add_group(float (*sums)[kMaxDim], const float* fade,
-                              const float (*weights)[kBlock], const _Float16* value,
-                              uint32_t stride, uint32_t count, uint32_t first_dim,
-                              const _Float16* next) {
-  Wide local[kEntries][kVecs];
+MTLQWEN_INLINE void add_tile(float (*sums)[kMaxDim], const float* fade,
+                             const float (*weights)[kBlock], const _Float16* value, uint32_t stride,
+                             uint32_t count, uint32_t first_dim, const _Float16* next) {
+  Vec local[kEntries][kVecs];
 #pragma unroll
   for (uint32_t e = 0; e < kEntries; e++) {
 #pragma unroll
     for (uint32_t i = 0; i < kVecs; i++)
-      local[e][i] = load(sums[e] + first_dim + i * kWide) * fade[e];
+      local[e][i] = load_vec(sums[e] + first_dim + i * kLanes) * fade[e];
   }
   value += first_dim;
   for (uint32_t key = 0; key < count; key++) {
-    Wide v[kVecs];
-#pragma unroll
-    for (uint32_t i = 0; i < kVecs; i++) v[i] = load(value + i * kWide);
-    if (next) {
-#pragma unroll
-      for (uint32_t i = 0; i < kVecs; i += 2)
-        __builtin_prefetch(next + key * stride + first_dim + i * kWide);
-    }
-#pragma unroll
-    for (uint32_t e = 0; e < kEntries; e++) {
-      const Wide weight = weights[e][key];
-#pragma unroll
-      for (uint32_t i = 0; i < kVecs; i++) local[e][i] = multiply_add(weight, v[i], local[e][i]);
-    }
+    add_products(
+        local, [&](uint32_t e) { return Vec(weights[e][key]); },
+        [&](uint32_t i) {
+          if (next && i * kLanes % 32 == 0)
+            __builtin_prefetch(next + key * stride + first_dim + i * kLanes);
+          return load_vec(value + i * kLanes);
+        });
     value += stride;
   }
 #pragma unroll
   for (uint32_t e = 0; e < kEntries; e++) {
 #pragma unroll
-    for (uint32_t i = 0; i < kVecs; i++) store(sums[e] + first_dim + i * kWide, local[e][i]);
+    for (uint32_t i = 0; i < kVecs; i++) store_vec(sums[e] + first_dim + i * kLanes, local[e][i]);
   }
 }
 
-template <uint32_t kEntries>
+template <uint32_t kEntries, uint32_t kVecs>
 MTLQWEN_INLINE void add_dims(float (*sums)[kMaxDim], const float* fade,
                              const float (*weights)[kBlock], const _Float16* values,
-                             uint32_t stride, uint32_t count, uint32_t dim, const _Float16* next) {
+                             uint32_t stride, uint32_t count, uint32_t d, uint32_t dim,
+                             const _Float16* next) {
+  for (; d + kVecs * kLanes <= dim; d += kVecs * kLanes)
+    add_tile<kEntries, kVecs>(sums, fade, weights, values, stride, count, d, next);
+  if constexpr (kVecs > 1)
+    add_dims<kEntries, kVecs / 2>(sums, fade, weights, values, stride, count, d, dim, next);
+}
+
+template <uint32_t kEntries>
+MTLQWEN_INLINE void add_group(float (*sums)[kMaxDim], const float* fade,
+                              const float (*weights)[kBlock], const _Float16* values,
+                              uint32_t stride, uint32_t count, uint32_t dim, const _Float16* next) {
   constexpr uint32_t kVecs = kSums / kEntries < 8 ? kSums / kEntries : 8;
-  uint32_t d = 0;
-  for (; d + kVecs * kWide <= dim; d += kVecs * kWide)
-    add_group<kEntries, kVecs>(sums, fade, weights, values, stride, count, d, next);
-  for (; d < dim; d += kWide)
-    add_group<kEntries, 1>(sums, fade, weights, values, stride, count, d, next);
+  add_dims<kEntries, kVecs>(sums, fade, weights, values, stride, count, 0, dim, next);
 }
 
 MTLQWEN_INLINE void add_values(float (*sums)[kMaxDim], const float* fade,
@@ -161,16 +199,16 @@ MTLQWEN_INLINE void add_values(float (*sums)[kMaxDim], const float* fade,
                                uint32_t dim, const _Float16* next) {
   uint32_t e = 0;
   for (; e + 4 <= n_entries; e += 4)
-    add_dims<4>(sums + e, fade + e, weights + e, values, stride, count, dim,
-                e == 0 ? next : nullptr);
+    add_group<4>(sums + e, fade + e, weights + e, values, stride, count, dim,
+                 e == 0 ? next : nullptr);
   if (e + 2 <= n_entries) {
-    add_dims<2>(sums + e, fade + e, weights + e, values, stride, count, dim,
-                e == 0 ? next : nullptr);
+    add_group<2>(sums + e, fade + e, weights + e, values, stride, count, dim,
+                 e == 0 ? next : nullptr);
     e += 2;
   }
   if (e < n_entries)
-    add_dims<1>(sums + e, fade + e, weights + e, values, stride, count, dim,
-                e == 0 ? next : nullptr);
+    add_group<1>(sums + e, fade + e, weights + e, values, stride, count, dim,
+                 e == 0 ? next : nullptr);
 }
 
 }  // namespace mtlqwen::twins
