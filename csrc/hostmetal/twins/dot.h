@@ -19,8 +19,7 @@ typedef uint8_t WideBytes __attribute__((ext_vector_type(64), aligned(64)));
 #if defined(__AVX512VNNI__)
 
 constexpr int32_t kBias = 128;
-constexpr uint32_t kTileRows = 8;    // that a tile keeps in registers
-constexpr uint32_t kUnpackRows = 4;  // unpacking costs as much time as multiplying so many rows
+constexpr uint32_t kTileRows = 8;  // that a tile keeps in registers
 
 using Weights = __m512i;
 using Activations = __m512i;
@@ -39,8 +38,7 @@ MTLQWEN_INLINE WideInts multiply(WideInts sums, Weights w, Activations x) {
 #elif defined(__AVX512BW__)
 
 constexpr int32_t kBias = 0;
-constexpr uint32_t kTileRows = 4;    // that a tile keeps in registers
-constexpr uint32_t kUnpackRows = 4;  // unpacking costs as much time as multiplying so many rows
+constexpr uint32_t kTileRows = 4;  // that a tile keeps in registers
 
 // |w| <= 128 as unsigned, and where w is negative: two products of |w| and +-x fit 16 bits, as |x| is at
 // most 127.
@@ -68,8 +66,7 @@ MTLQWEN_INLINE WideInts multiply(WideInts sums, Weights w, Activations x) {
 
 #elif defined(__x86_64__)
 
-constexpr uint32_t kTileRows = 4;    // that a tile keeps in registers
-constexpr uint32_t kUnpackRows = 4;  // unpacking costs as much time as multiplying so many rows
+constexpr uint32_t kTileRows = 4;  // that a tile keeps in registers
 
 struct Weights {
   __m256i low;
@@ -128,8 +125,7 @@ MTLQWEN_INLINE WideInts multiply(WideInts sums, Weights w, Activations x) {
 #else  // NEON
 
 constexpr int32_t kBias = 0;
-constexpr uint32_t kTileRows = 4;    // that a tile keeps in registers
-constexpr uint32_t kUnpackRows = 4;  // unpacking costs as much time as multiplying so many rows
+constexpr uint32_t kTileRows = 4;  // that a tile keeps in registers
 
 using Weights = int8x16x4_t;
 using Activations = int8x16x4_t;

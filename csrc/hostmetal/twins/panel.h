@@ -11,6 +11,8 @@ namespace mtlqwen::twins {
 constexpr uint32_t kPanelOutputs = kWide;
 constexpr uint32_t kPanelQblocks = 32;  // 18 KiB with the scales: half of a level 1 cache
 constexpr uint32_t kSteps = 8;          // of four elements, in a qblock
+// Unpacking asks for as many bytes as multiplying so many rows does; 8 rows are slower with 2 or 4.
+constexpr uint32_t kUnpackRows = 8;
 
 typedef uint8_t LooseHalfBytes __attribute__((ext_vector_type(32), aligned(1)));
 
