@@ -19,4 +19,5 @@ NB_MODULE(_core, module) {
   mtlqwen::init_testing(testing);
   mtlqwen::init_scheduler_testing(testing);
   mtlqwen::init_io_testing(testing);
+  mtlqwen::init_read_testing(testing);
 }
