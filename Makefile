@@ -22,7 +22,7 @@ FORMATTED = $(shell find csrc metal src tests -name '*.[ch]pp' -o -name '*.h' -o
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-slow test-neon test-all lint format stub check-metal bench asan tsan wheel clean FORCE
+.PHONY: help demo test test-slow test-neon test-all lint format stub check-metal bench bench-peers asan tsan wheel clean FORCE
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -89,7 +89,25 @@ check-metal: $(VENV)/.installed  ## what Apple's compiler would reject: the kern
 	$(BIN)/python csrc/hostmetal/msl/check_metal.py
 
 bench: $(VENV)/.built  ## speed: kernels, and the bundled model alone, in company, and around its kernels
-	@for name in kernels decode prefill batch overhead; do $(BIN)/python -m bench $$name || exit 1; done
+	@for name in ceilings kernels decode prefill batch load overhead; do $(BIN)/python -m bench $$name || exit 1; done
+
+# llama.cpp is compiled here, for this machine, whatever wheels a cache holds.
+PEERS := build/peers
+SHAPES := $(PEERS)/qwen3.5-0.8b-shape-Q8_0.gguf $(PEERS)/qwen3.5-4b-shape-Q8_0.gguf
+
+$(PEERS)/venv/.installed:
+	$(PYTHON) -m venv $(PEERS)/venv
+	CMAKE_ARGS="-DGGML_NATIVE=ON -DLLAVA_BUILD=OFF" $(PEERS)/venv/bin/python -m pip install -q --no-cache-dir \
+	  --no-binary llama-cpp-python 'llama-cpp-python>=0.3.36'
+	@touch $@
+
+$(PEERS)/qwen3.5-%-shape-Q8_0.gguf: tools/make_shape_gguf.py | $(VENV)/.installed
+	$(BIN)/python tools/make_shape_gguf.py $* $@
+
+bench-peers: $(VENV)/.built $(PEERS)/venv/.installed $(SHAPES)  ## mtlqwen beside llama.cpp: builds it, makes models of real shapes
+	$(BIN)/python -m bench peers --json $(PEERS)/peers-1-tiny.json
+	$(BIN)/python -m bench peers --json $(PEERS)/peers-2-0.8b.json --model $(word 1,$(SHAPES))
+	$(BIN)/python -m bench peers --json $(PEERS)/peers-3-4b.json --model $(word 2,$(SHAPES)) --tokens 32
 
 asan: SANITIZE := address,undefined
 asan: $(VENV)/.installed  ## the C++ tests under AddressSanitizer and UndefinedBehaviorSanitizer

@@ -1,11 +1,17 @@
-"""`python -m bench NAME [options]`: runs one benchmark; its --help lists the options."""
+"""`python -m bench NAME [options]`: runs one benchmark; its --help lists the options.
+
+`results` runs none: it makes bench/RESULTS.md from what the others have written.
+"""
 
 from __future__ import annotations
 
 import sys
 from importlib import import_module
 
-BENCHMARKS = ("kernels", "decode", "prefill", "batch", "overhead")
+BENCHMARKS = (
+    *("kernels", "decode", "prefill", "batch", "load", "overhead", "peers"),
+    *("ceilings", "instructions", "results"),
+)
 
 
 def main() -> int:

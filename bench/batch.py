@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 from mtlqwen import _core
 
-from bench.drive import drain, open_engine, submit, until_decoding
+from bench.drive import TINY, drain, open_engine, submit, until_decoding
 from bench.report import Spread, parse, reported
 
 COLUMNS = ("case", "tokens/s", "median ttft ms", "worst ttft ms", "median gap ms", "worst gap ms")
@@ -72,6 +73,7 @@ def main() -> None:
         prefill_shares=(1.0, 0.5, 0.125),
     )
     with reported("batch", COLUMNS, options.json) as report:
+        report.facts["model"] = Path(options.model or TINY).name
         engine = open_engine(options.model, slots=SLOTS)
         for n in options.sequences:
             runs = [

@@ -1,7 +1,8 @@
-"""Speed of every kernel: bytes moved, time, bandwidth, and its share of a measured copy.
+"""Speed of every kernel: bytes moved, time, bandwidth, and its share of measured ceilings.
 
-The cases are those of `tests/kernels`. The copy runs on the same device through the same path and
-moves more than a cache holds; a case that stays within a cache may therefore exceed it.
+The cases are those of `tests/kernels`. The copy runs on the same device through the same path, the
+read is a plain loop; both move more than a cache holds, so a case that stays within a cache may
+exceed them.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from typing import Protocol
 
 from mtlqwen import _core
 
-from bench.report import environment
+from bench.ceilings import read_gb_per_s
+from bench.report import cores, environment
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "kernels"))
 
@@ -51,6 +53,7 @@ class Measured:
     microseconds: float
     gb_per_s: float
     copy_fraction: float
+    read_fraction: float
     gmac_per_s: float  # 0 where not counted
 
 
@@ -61,7 +64,7 @@ def seconds(runner: Runner, launches: Sequence[Launch]) -> float:
     return min(run(runner, launches, repeat) / repeat for _ in range(ROUNDS))
 
 
-def measure(runner: Runner, case: Bench, copy_gb_per_s: float) -> Measured:
+def measure(runner: Runner, case: Bench, copy_gb_per_s: float, read: float) -> Measured:
     """Time one case."""
     time_s = seconds(runner, case.launches)
     gb_per_s = case.moved_bytes / time_s / 1e9
@@ -71,6 +74,7 @@ def measure(runner: Runner, case: Bench, copy_gb_per_s: float) -> Measured:
         microseconds=round(time_s * 1e6, 2),
         gb_per_s=round(gb_per_s, 2),
         copy_fraction=round(gb_per_s / copy_gb_per_s, 3),
+        read_fraction=round(gb_per_s / read, 3),
         gmac_per_s=round(getattr(case, "macs", 0) / time_s / 1e9, 2),
     )
 
@@ -95,18 +99,21 @@ def main() -> None:
     runner = open_runner(str(Path(str(_core.__file__)).with_name("kernels.metallib")))
     copy = copy_bench()
     copy_gb_per_s = copy.moved_bytes / seconds(runner, copy.launches) / 1e9
+    read = read_gb_per_s(cores()).median
     print(f"copy bandwidth: {copy_gb_per_s:.1f} GB/s (read and written)")
-    print(f"{'case':52} {'KiB':>9} {'us':>10} {'GB/s':>7} {'copy':>6} {'GMAC/s':>7}")
+    print(f"read bandwidth: {read:.1f} GB/s")
+    print(f"{'case':52} {'KiB':>9} {'us':>10} {'GB/s':>7} {'copy':>6} {'read':>6} {'GMAC/s':>7}")
     results = []
     for case in cases(options.size, options.format, options.gpu_launches):
         if options.only not in str(case):
             continue
-        line = measure(runner, case, copy_gb_per_s)
+        line = measure(runner, case, copy_gb_per_s, read)
         results.append(line)
         macs = f"{line.gmac_per_s:7.2f}" if line.gmac_per_s else " " * 7
         print(
             f"{line.case:52} {line.moved_bytes / 1024:9.1f} {line.microseconds:10.2f} "
-            f"{line.gb_per_s:7.2f} {line.copy_fraction:6.1%} {macs}",
+            f"{line.gb_per_s:7.2f} {line.copy_fraction:6.1%} "
+            f"{line.read_fraction:6.1%} {macs}",
             flush=True,
         )
     if options.json:
@@ -114,6 +121,8 @@ def main() -> None:
             "benchmark": "kernels",
             **environment(),
             "copy_gb_per_s": copy_gb_per_s,
+            "read_gb_per_s": read,
+            "model": f"{options.size} {options.format}",
             "rows": [asdict(line) for line in results],
         }
         options.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")

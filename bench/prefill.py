@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from bench.drive import counter, drain, open_engine, submit
+from pathlib import Path
+
+from bench.drive import TINY, counter, drain, open_engine, submit
 from bench.report import Spread, parse, reported
 
 COLUMNS = ("prompt", "passes", "tokens/s", "ttft ms")
@@ -13,6 +15,7 @@ def main() -> None:
     options = parse(__doc__, model="", prompts=(512, 2000), rounds=5)
     engine = open_engine(options.model)
     with reported("prefill", COLUMNS, options.json) as report:
+        report.facts["model"] = Path(options.model or TINY).name
         for n_prompt in options.prompts:
             rates, ttft_ms = [], []
             passes = counter(engine, "passes")

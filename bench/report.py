@@ -9,7 +9,7 @@ import platform
 import statistics
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -48,6 +48,7 @@ class Report:
     name: str
     columns: tuple[str, ...]
     rows: list[dict[str, Cell]] = field(default_factory=list)
+    facts: dict[str, object] = field(default_factory=dict)  # beside the table, in the file only
 
     def add(self, *cells: Cell) -> None:
         """Append and print one line, in the order of the columns."""
@@ -60,12 +61,14 @@ class Report:
         """Write all of it where a path is given."""
         if path is None:
             return
-        rows = [
-            {key: asdict(cell) if isinstance(cell, Spread) else cell for key, cell in row.items()}
-            for row in self.rows
-        ]
-        report = {"benchmark": self.name, **environment(), "rows": rows}
+        rows = [plain(row) for row in self.rows]
+        report = {"benchmark": self.name, **environment(), **plain(self.facts), "rows": rows}
         path.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+
+
+def plain(cells: Mapping[str, object]) -> dict[str, object]:
+    """What JSON can hold."""
+    return {key: asdict(cell) if isinstance(cell, Spread) else cell for key, cell in cells.items()}
 
 
 def _text(cell: Cell) -> str:
@@ -78,15 +81,20 @@ def environment() -> dict[str, object]:
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "machine": {
             "cpu": _cpu(),
-            "cores": len(os.sched_getaffinity(0))
-            if hasattr(os, "sched_getaffinity")
-            else os.cpu_count(),
+            "cores": cores(),
             "system": platform.platform(),
             "load": [round(load, 2) for load in os.getloadavg()],
         },
         "commit": _commit(),
         "versions": {"mtlqwen": __version__, "python": platform.python_version()},
     }
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _cpu() -> str:
@@ -108,7 +116,7 @@ def _commit() -> str:
     return said.stdout.strip()
 
 
-Option = str | int | float | tuple[int, ...] | tuple[float, ...]
+Option = str | int | float | tuple[str, ...] | tuple[int, ...] | tuple[float, ...]
 
 
 def parse(doc: str | None, **options: Option) -> argparse.Namespace:
