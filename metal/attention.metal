@@ -5,7 +5,7 @@
 //   attention_split    (attention_split.metal) for one split of the context: max of q k,
 //                      sum of exp(q k - max), sum of exp(q k - max) v
 //   attention_merge    out = softmax(q k) v * sigmoid(gate), from the splits in order
-//   attention_merge_int8  the same, as int8 rows (int8.h)
+//   attention_merge_int16  the same, as int16 rows (int16.h)
 //
 // A plane element is ((slot * slot_tokens + position) * Hkv + kv_head) * D + d. A row sees the
 // positions up to its own. Blocks are absolute: block b holds keys 128 b .. 128 b + 127 of the
@@ -17,7 +17,7 @@
 
 #include "activation.h"
 #include "attention.h"
-#include "int8.h"
+#include "int16.h"
 using namespace metal;
 
 constant constexpr uint kLaneDims = 8;  // of the values, for head_dim 256
@@ -146,15 +146,15 @@ kernel void attention_merge(device float* out [[buffer(0)]],            // (rows
 // Grid (H, rows). A lane takes four dims of the first 128 and four of the others, so that eight
 // neighbours have a qblock.
 kernel void
-attention_merge_int8(device uchar* out8 [[buffer(0)]],           // (rows) int8 rows of H * D
-                     device const float* partial [[buffer(1)]],  // (rows, H, n_splits, D)
-                     device const float2* stats [[buffer(2)]],   // (rows, H, n_splits): max, sum
-                     device const float* qg [[buffer(3)]],       // (rows, H, 2 D): q, then gate
-                     device const QueryArgs* queries [[buffer(4)]],
-                     device const uint* row_query [[buffer(5)]],  // (rows)
-                     constant AttentionArgs& args [[buffer(6)]], constant Pass& pass [[buffer(7)]],
-                     uint2 group [[threadgroup_position_in_grid]],
-                     uint lane [[thread_index_in_simdgroup]]) {
+attention_merge_int16(device uchar* out16 [[buffer(0)]],          // (rows) int16 rows of H * D
+                      device const float* partial [[buffer(1)]],  // (rows, H, n_splits, D)
+                      device const float2* stats [[buffer(2)]],   // (rows, H, n_splits): max, sum
+                      device const float* qg [[buffer(3)]],       // (rows, H, 2 D): q, then gate
+                      device const QueryArgs* queries [[buffer(4)]],
+                      device const uint* row_query [[buffer(5)]],  // (rows)
+                      constant AttentionArgs& args [[buffer(6)]], constant Pass& pass [[buffer(7)]],
+                      uint2 group [[threadgroup_position_in_grid]],
+                      uint lane [[thread_index_in_simdgroup]]) {
   const uint row = group.y;
   const uint head = row * args.n_heads + group.x;
   const uint last = row_position(row, queries[row_query[row]]);
@@ -167,8 +167,8 @@ attention_merge_int8(device uchar* out8 [[buffer(0)]],           // (rows) int8 
   merge_dims(merged, select(uint2(0), dims, has), stats + place, partial + place * args.head_dim,
              qg + (2 * ulong(head) + 1) * args.head_dim, n_splits, args.head_dim);
   const uint k = args.n_heads * args.head_dim;
-  device uchar* to = out8 + row * int8_row_bytes(k);
+  device uchar* to = out16 + row * int16_row_bytes(k);
   const uint2 firsts = select(uint2(k), group.x * args.head_dim + dims, has);
-  int8_quantise(to, k, firsts.x, merged[0], lane);
-  int8_quantise(to, k, firsts.y, merged[1], lane);
+  int16_quantise(to, k, firsts.x, merged[0], lane);
+  int16_quantise(to, k, firsts.y, merged[1], lane);
 }

@@ -9,7 +9,7 @@
 //   gdn_recurrent   S *= decay;  delta = beta * (v - S k);  S += delta k^T;  o = S q
 //                   S is (Dv, Dk) per v head
 //   gdn_norm        out = o / sqrt(mean(o^2) + eps) * weight * silu(z), per v head
-//   gdn_norm_int8   the same, quantised
+//   gdn_norm_int16   the same, quantised
 //
 // C = (2 Hk + Hv) * head_dim channels, in the order q heads, k heads, v heads. head_dim is 64 or
 // 128, four conv taps. A query with kv_valid == 0 starts from zero state whatever its bank holds.
@@ -18,7 +18,7 @@
 
 #include "activation.h"
 #include "gdn.h"
-#include "int8.h"
+#include "int16.h"
 using namespace metal;
 
 constant constexpr float kL2Eps = 1e-6f;  // fixed in the reference, added to the sum of squares
@@ -211,17 +211,17 @@ kernel void gdn_norm(device float* out [[buffer(0)]],           // (rows, Hv * D
   if (lane * 4 < args.head_dim) *(device float4*)(out + norm_place(group, args, lane)) = y;
 }
 
-// gdn_norm into int8 rows. Grid (Hv, rows).
-kernel void gdn_norm_int8(device uchar* out8 [[buffer(0)]],          // (rows): int8 rows of Hv * Dv
-                          device const float* o [[buffer(1)]],       // (rows, Hv * Dv)
-                          device const float* z [[buffer(2)]],       // (rows, Hv * Dv)
-                          device const float* weight [[buffer(3)]],  // (Dv)
-                          constant GdnArgs& args [[buffer(4)]], constant Pass& pass [[buffer(5)]],
-                          uint2 group [[threadgroup_position_in_grid]],
-                          uint lane [[thread_index_in_simdgroup]]) {
+// gdn_norm into int16 rows. Grid (Hv, rows).
+kernel void gdn_norm_int16(device uchar* out16 [[buffer(0)]],    // (rows): int16 rows of Hv * Dv
+                           device const float* o [[buffer(1)]],  // (rows, Hv * Dv)
+                           device const float* z [[buffer(2)]],  // (rows, Hv * Dv)
+                           device const float* weight [[buffer(3)]],  // (Dv)
+                           constant GdnArgs& args [[buffer(4)]], constant Pass& pass [[buffer(5)]],
+                           uint2 group [[threadgroup_position_in_grid]],
+                           uint lane [[thread_index_in_simdgroup]]) {
   const uint values = args.n_v_heads * args.head_dim;
   const float4 y = norm_head(o, z, weight, args, group, lane);
   const bool active = lane * 4 < args.head_dim;
   const uint first = active ? group.x * args.head_dim + lane * 4 : values;
-  int8_quantise(out8 + group.y * int8_row_bytes(values), values, first, y, lane);
+  int16_quantise(out16 + group.y * int16_row_bytes(values), values, first, y, lane);
 }

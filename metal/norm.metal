@@ -2,14 +2,14 @@
 //
 //   rms_norm       out[r][d] = in[r][d] / sqrt(mean_d(in[r][d]^2) + eps) * weight[d]
 //                  weight already holds 1 + w
-//   rms_norm_int8  the same, and out8[r] = out[r] as an int8 row (int8.h)
+//   rms_norm_int16  the same, and out16[r] = out[r] as an int16 row (int16.h)
 //   gather_rows    out[i][d] = in[logit_rows[i]][d]
 //
-// Grid (1, rows) and (1, n_logit_rows), one simdgroup a row. dim is a multiple of 4, for int8 rows of
+// Grid (1, rows) and (1, n_logit_rows), one simdgroup a row. dim is a multiple of 4, for int16 rows of
 // 32. No threadgroup memory.
 #include <metal_stdlib>
 
-#include "int8.h"
+#include "int16.h"
 #include "kernel_args.h"
 using namespace metal;
 
@@ -35,18 +35,18 @@ kernel void rms_norm(device float* out [[buffer(0)]],           // (rows, dim)
   for (uint i = lane; i < width; i += 32) y[i] = x[i] * scale * w[i];
 }
 
-kernel void rms_norm_int8(device float* out [[buffer(0)]],           // (rows, dim)
-                          device uchar* out8 [[buffer(1)]],          // (rows) int8 rows of dim
-                          device const float* in [[buffer(2)]],      // (rows, dim)
-                          device const float* weight [[buffer(3)]],  // (dim)
-                          constant NormArgs& args [[buffer(4)]], constant Pass& pass [[buffer(5)]],
-                          uint2 group [[threadgroup_position_in_grid]],
-                          uint lane [[thread_index_in_simdgroup]]) {
+kernel void rms_norm_int16(device float* out [[buffer(0)]],           // (rows, dim)
+                           device uchar* out16 [[buffer(1)]],         // (rows) int16 rows of dim
+                           device const float* in [[buffer(2)]],      // (rows, dim)
+                           device const float* weight [[buffer(3)]],  // (dim)
+                           constant NormArgs& args [[buffer(4)]], constant Pass& pass [[buffer(5)]],
+                           uint2 group [[threadgroup_position_in_grid]],
+                           uint lane [[thread_index_in_simdgroup]]) {
   const uint width = args.dim / 4;
   device const float4* x = (device const float4*)in + group.y * width;
   device const float4* w = (device const float4*)weight;
   device float4* y = (device float4*)out + group.y * width;
-  device uchar* row = out8 + group.y * int8_row_bytes(args.dim);
+  device uchar* row = out16 + group.y * int16_row_bytes(args.dim);
 
   const float scale = norm_scale(x, args, lane);
   for (uint start = 0; start < width; start += 32) {
@@ -56,7 +56,7 @@ kernel void rms_norm_int8(device float* out [[buffer(0)]],           // (rows, d
       normed = x[i] * scale * w[i];
       y[i] = normed;
     }
-    int8_quantise(row, args.dim, 4 * i, normed, lane);
+    int16_quantise(row, args.dim, 4 * i, normed, lane);
   }
 }
 

@@ -86,7 +86,7 @@ nb::dict to_dict(const LinearLaunch& launch) {
   result["outputs_per_group"] = launch.outputs_per_group;
   result["threads"] = launch.threads;
   result["threadgroup_bytes"] = launch.threadgroup_bytes;
-  result["int8"] = launch.int8;
+  result["int16"] = launch.int16;
   for (const Constant& constant : launch.constants()) {
     if (constant.index == kSimdgroupsConstant) {
       result["simdgroups"] = std::get<uint32_t>(constant.value);
@@ -104,15 +104,15 @@ Format to_format(const std::string& name) {
 
 // The launch table's choice for a weight format as kernels spell it.
 nb::dict choose(const std::string& format, uint32_t n, uint32_t k, uint32_t rows, bool software,
-                bool deterministic, bool int8) {
-  const LinearDevice device{.software = software, .deterministic = deterministic, .int8 = int8};
+                bool deterministic, bool int16) {
+  const LinearDevice device{.software = software, .deterministic = deterministic, .int16 = int16};
   return to_dict(choose_linear(to_format(format), n, k, rows, device));
 }
 
 // The same for the fused MLP; empty where there is none.
 nb::dict choose_fused(const std::string& format, uint32_t n, uint32_t k, uint32_t rows,
-                      bool software, bool int8) {
-  const LinearDevice device{.software = software, .int8 = int8};
+                      bool software, bool int16) {
+  const LinearDevice device{.software = software, .int16 = int16};
   const LinearLaunch* launch = choose_mlp(to_format(format), n, k, rows, device);
   return launch ? to_dict(*launch) : nb::dict();
 }
@@ -128,9 +128,9 @@ void init_testing(nb::module_& testing) {
       .def_prop_ro("gpu_seconds", &KernelRunner::gpu_seconds)
       .def_prop_ro("kernel_names", &KernelRunner::kernel_names);
   testing.def("choose_linear", &choose, "format"_a, "n"_a, "k"_a, "rows"_a, "software"_a,
-              "deterministic"_a = false, "int8"_a = false);
+              "deterministic"_a = false, "int16"_a = false);
   testing.def("choose_mlp", &choose_fused, "format"_a, "n"_a, "k"_a, "rows"_a, "software"_a,
-              "int8"_a);
+              "int16"_a);
   testing.def("set_pass_rows", &Engine::set_pass_rows, nb::arg("engine"), nb::arg("rows"));
   testing.def("last_logits", &Engine::last_logits, nb::arg("engine"), nb::arg("sequence"));
 }

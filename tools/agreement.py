@@ -1,4 +1,4 @@
-"""How often int8 activations choose the token that float chooses, given the same tokens before it.
+"""How often int16 activations choose the token that float chooses, given the same tokens before it.
 
 python tools/agreement.py eval.jsonl [--model tiny] [--every 1] [--tokens 256] [--slots 32]
 

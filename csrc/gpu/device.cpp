@@ -79,7 +79,7 @@ uint64_t Device::recommended_bytes() const {
 
 bool Device::is_software() const { return is_software_device(device_.get()); }
 
-bool Device::prefers_int8() const { return mtlqwen::prefers_int8(device_.get()); }
+bool Device::prefers_int16() const { return mtlqwen::prefers_int16(device_.get()); }
 
 void Device::set_threads(uint32_t n) { mtlqwen::set_threads(device_.get(), n); }
 

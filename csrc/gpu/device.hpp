@@ -39,7 +39,7 @@ class Device {
   [[nodiscard]] uint64_t recommended_bytes() const;
   // Threadgroups run on CPU cores: launch tables then prefer few threads with much work each.
   [[nodiscard]] bool is_software() const;
-  [[nodiscard]] bool prefers_int8() const;
+  [[nodiscard]] bool prefers_int16() const;
   // See platform.hpp; between rounds.
   void set_threads(uint32_t n);
   [[nodiscard]] uint32_t n_threads() const;

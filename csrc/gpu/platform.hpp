@@ -28,8 +28,8 @@ void require_machine();
 // True where threadgroups run on CPU cores: launch tables prefer few threads with much work each.
 [[nodiscard]] bool is_software_device(MTL::Device* device);
 
-// True where the device has kernels for int8 activations that beat those for float.
-[[nodiscard]] bool prefers_int8(MTL::Device* device);
+// True where the device has kernels for int16 activations that beat those for float.
+[[nodiscard]] bool prefers_int16(MTL::Device* device);
 
 // An error of a command buffer that set_abort() caused.
 [[nodiscard]] bool is_abort_error(const NS::Error* error);

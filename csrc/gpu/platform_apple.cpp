@@ -36,7 +36,7 @@ void require_machine() {
   }
 }
 
-bool prefers_int8(MTL::Device* /*device*/) { return false; }
+bool prefers_int16(MTL::Device* /*device*/) { return false; }
 
 bool is_software_device(MTL::Device* /*device*/) { return false; }
 

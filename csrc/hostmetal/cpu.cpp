@@ -17,9 +17,6 @@
 #if defined(__x86_64__)
 #include <cpuid.h>
 #include <immintrin.h>
-#elif defined(__aarch64__)
-#include <asm/hwcap.h>
-#include <sys/auxv.h>
 #endif
 
 namespace mtlqwen::hostmetal {
@@ -95,7 +92,7 @@ CpuLevels cpu_levels() {
           .avx512 = __builtin_cpu_supports("x86-64-v4") != 0,
           .avx512_vnni = __builtin_cpu_supports("avx512vnni") != 0};
 #elif defined(__aarch64__)
-  return {.neon = true, .dotprod = (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0};
+  return {.neon = true};
 #else
   return {};
 #endif
@@ -107,12 +104,11 @@ Isa choose_isa(const std::string& wanted, const CpuLevels& levels) {
     Isa isa;
     bool has;
   };
-  const std::array<Choice, 6> choices{{
+  const std::array<Choice, 5> choices{{
       {"avx512+vnni", {"avx512", true}, levels.avx512 && levels.avx512_vnni},
       {"avx512", {"avx512", false}, levels.avx512},
       {"avx2+vnni", {"avx2", true}, levels.avx2 && levels.avx_vnni},
       {"avx2", {"avx2", false}, levels.avx2},
-      {"neon+dotprod", {"neon", true}, levels.neon && levels.dotprod},
       {"neon", {"neon", false}, levels.neon},
   }};
   const auto best = std::ranges::find_if(choices, &Choice::has);
@@ -125,8 +121,8 @@ Isa choose_isa(const std::string& wanted, const CpuLevels& levels) {
   const auto found = std::ranges::find(choices, wanted, &Choice::name);
   if (found == choices.end()) {
     throw DeviceError(concat("[hostmetal] MTLQWEN_HOST_ISA: unknown value (got '", wanted,
-                             "', want avx2, avx2+vnni, avx512, avx512+vnni, neon or "
-                             "neon+dotprod); correct or unset it"));
+                             "', want avx2, avx2+vnni, avx512, avx512+vnni or neon); "
+                             "correct or unset it"));
   }
   if (!found->has) {
     throw DeviceError(concat("[hostmetal] MTLQWEN_HOST_ISA: this CPU lacks it (got ", wanted,

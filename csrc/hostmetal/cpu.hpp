@@ -10,14 +10,13 @@ namespace mtlqwen::hostmetal {
 // The instruction sets that kernel libraries are built for, as one machine has them.
 struct CpuLevels {
   bool avx2 = false;         // x86-64-v3
-  bool avx_vnni = false;     // int8 dot products beside AVX2
+  bool avx_vnni = false;     // int16 dot products beside AVX2
   bool avx512 = false;       // x86-64-v4
-  bool avx512_vnni = false;  // int8 dot products beside AVX-512
+  bool avx512_vnni = false;  // int16 dot products beside AVX-512
   bool neon = false;         // every aarch64
-  bool dotprod = false;      // int8 dot products beside NEON
 };
 
-// A kernel library, and whether its twins for int8 dot products can run.
+// A kernel library, and whether its twins for int16 dot products can run.
 struct Isa {
   std::string name;  // "avx2", "avx512", "neon"
   bool dot = false;

@@ -34,7 +34,7 @@ void require_machine() {
 
 bool is_software_device(MTL::Device* device) { return device != nullptr; }
 
-bool prefers_int8(MTL::Device* device) {
+bool prefers_int16(MTL::Device* device) {
   return device && hostmetal::host(device)->executor().has_twins();
 }
 

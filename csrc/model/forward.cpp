@@ -1,6 +1,8 @@
 #include "model/forward.hpp"
 
+#include <algorithm>
 #include <cmath>
+#include <initializer_list>
 #include <string>
 
 #include "base/math.hpp"
@@ -55,43 +57,59 @@ class LayerWalk {
     record_.embed(a_.hidden, embedding_);
     for (size_t i = 0; i < config_.layers.size(); ++i) {
       const std::string prefix = concat("layers.", i, ".");
-      norm(a_.normed, a_.hidden, prefix + "input_layernorm.weight");
       if (config_.layers[i] == LayerKind::kAttention) {
-        attention(prefix + "self_attn.");
+        attention(prefix);
       } else {
-        gdn(prefix + "linear_attn.");
+        gdn(prefix);
       }
-      norm(a_.normed, a_.hidden, prefix + "post_attention_layernorm.weight");
-      mlp(prefix + "mlp.");
+      mlp(prefix);
     }
     head();
   }
 
  private:
-  void norm(const Activation& out, const Activation& in, const std::string& name,
-            Count count = Count::kRows) {
-    record_.rms_norm(out, in, weights_.vector(name, in.cols), config_.eps, count);
+  // The normed activation, as the matrices that read it want it.
+  Activation norm(const Activation& out, const Activation& in, const std::string& name,
+                  std::initializer_list<Matrix> readers, Count count = Count::kRows) {
+    const Activation normed = for_readers(out, readers);
+    record_.rms_norm(normed, in, weights_.vector(name, in.cols), config_.eps, count);
+    return normed;
   }
 
-  void linear(const Activation& out, const Activation& in, const std::string& name) {
-    record_.linear(out, in, weights_.matrix(name, out.cols, in.cols));
+  Matrix matrix(const std::string& name, const Activation& out, const Activation& in) {
+    return weights_.matrix(name, out.cols, in.cols);
   }
 
-  void add_to_residual(const Activation& in, const std::string& name) {
-    record_.linear(a_.hidden, in, weights_.matrix(name, a_.hidden.cols, in.cols), true);
+  [[nodiscard]] Activation for_readers(Activation in, std::initializer_list<Matrix> readers) const {
+    const bool int16 = std::ranges::any_of(
+        readers, [&](const Matrix& reader) { return record_.reads_int16(reader); });
+    if (!int16) in.int16 = {};
+    return in;
   }
 
-  void attention(const std::string& prefix) {
-    linear(a_.query_gate, a_.normed, prefix + "q_proj.weight");
-    linear(a_.key, a_.normed, prefix + "k_proj.weight");
-    linear(a_.value, a_.normed, prefix + "v_proj.weight");
+  void add_to_residual(const Activation& in, const Matrix& weight) {
+    record_.linear(a_.hidden, in, weight, true);
+  }
+
+  void attention(const std::string& layer) {
+    const std::string prefix = layer + "self_attn.";
+    const Matrix query = matrix(prefix + "q_proj.weight", a_.query_gate, a_.normed);
+    const Matrix key = matrix(prefix + "k_proj.weight", a_.key, a_.normed);
+    const Matrix value = matrix(prefix + "v_proj.weight", a_.value, a_.normed);
+    const Matrix output = matrix(prefix + "o_proj.weight", a_.hidden, a_.attended);
+    const Activation normed =
+        norm(a_.normed, a_.hidden, layer + "input_layernorm.weight", {query, key, value});
+    record_.linear(a_.query_gate, normed, query);
+    record_.linear(a_.key, normed, key);
+    record_.linear(a_.value, normed, value);
+    const Activation attended = for_readers(a_.attended, {output});
     const uint32_t plane = 2 * n_attention_++;
     record_.attention(
         {.query = a_.query,
          .query_gate = a_.query_gate,
          .key = a_.key,
          .value = a_.value,
-         .attended = a_.attended,
+         .attended = attended,
          .partial = a_.partial,
          .stats = a_.stats,
          .q_norm = weights_.vector(prefix + "q_norm.weight", config_.head_dim),
@@ -106,15 +124,24 @@ class LayerWalk {
          .eps = config_.eps,
          .scale = 1.0F / std::sqrt(static_cast<float>(config_.head_dim)),
          .reserved = 0});
-    add_to_residual(a_.attended, prefix + "o_proj.weight");
+    add_to_residual(attended, output);
   }
 
-  void gdn(const std::string& prefix) {
-    linear(a_.qkv, a_.normed, prefix + "in_proj_qkv.weight");
-    linear(a_.z, a_.normed, prefix + "in_proj_z.weight");
-    linear(a_.a, a_.normed, prefix + "in_proj_a.weight");
-    linear(a_.b, a_.normed, prefix + "in_proj_b.weight");
-    const uint32_t layer = n_gdn_++;
+  void gdn(const std::string& layer) {
+    const std::string prefix = layer + "linear_attn.";
+    const Matrix qkv = matrix(prefix + "in_proj_qkv.weight", a_.qkv, a_.normed);
+    const Matrix z = matrix(prefix + "in_proj_z.weight", a_.z, a_.normed);
+    const Matrix a = matrix(prefix + "in_proj_a.weight", a_.a, a_.normed);
+    const Matrix b = matrix(prefix + "in_proj_b.weight", a_.b, a_.normed);
+    const Matrix output = matrix(prefix + "out_proj.weight", a_.hidden, a_.delta_gated);
+    const Activation normed =
+        norm(a_.normed, a_.hidden, layer + "input_layernorm.weight", {qkv, z, a, b});
+    record_.linear(a_.qkv, normed, qkv);
+    record_.linear(a_.z, normed, z);
+    record_.linear(a_.a, normed, a);
+    record_.linear(a_.b, normed, b);
+    const Activation gated = for_readers(a_.delta_gated, {output});
+    const uint32_t index = n_gdn_++;
     record_.gdn({.qkv = a_.qkv,
                  .z = a_.z,
                  .a = a_.a,
@@ -122,7 +149,7 @@ class LayerWalk {
                  .convolved = a_.convolved,
                  .gates = a_.gates,
                  .delta_out = a_.delta_out,
-                 .delta_gated = a_.delta_gated,
+                 .delta_gated = gated,
                  .conv = weights_.vector(prefix + "conv1d.weight",
                                          uint64_t{config_.gdn_channels()} * kConvTaps),
                  .decay = weights_.vector(prefix + "A_log", config_.gdn_v_heads),
@@ -134,29 +161,39 @@ class LayerWalk {
                  .head_dim = config_.gdn_head_dim,
                  .k_head_tiled = config_.k_head_tiled ? 1U : 0U,
                  .bank_floats = parts_.banks.bank_floats(),
-                 .state_offset = layer * gdn_state_floats(config_),
+                 .state_offset = index * gdn_state_floats(config_),
                  .conv_offset = config_.n_layers(LayerKind::kGdn) * gdn_state_floats(config_) +
-                                layer * gdn_conv_floats(config_),
+                                index * gdn_conv_floats(config_),
                  .eps = config_.eps,
                  .chunk_rows = gdn_chunk_rows(parts_.device.is_software(), parts_.deterministic)});
-    add_to_residual(a_.delta_gated, prefix + "out_proj.weight");
+    add_to_residual(gated, output);
   }
 
-  void mlp(const std::string& prefix) {
-    linear(a_.gate, a_.normed, prefix + "gate_proj.weight");
-    linear(a_.up, a_.normed, prefix + "up_proj.weight");
+  void mlp(const std::string& layer) {
+    const std::string prefix = layer + "mlp.";
+    const Matrix gate = matrix(prefix + "gate_proj.weight", a_.gate, a_.normed);
+    const Matrix up = matrix(prefix + "up_proj.weight", a_.up, a_.normed);
+    const Matrix down = matrix(prefix + "down_proj.weight", a_.hidden, a_.gated);
+    const Activation normed =
+        norm(a_.normed, a_.hidden, layer + "post_attention_layernorm.weight", {gate, up});
+    if (record_.fuses_mlp(gate, up) && record_.reads_int16(down)) {
+      record_.mlp(a_.gated, normed, gate, up);
+      return add_to_residual(a_.gated, down);
+    }
+    record_.linear(a_.gate, normed, gate);
+    record_.linear(a_.up, normed, up);
     record_.swiglu(a_.gated, a_.gate, a_.up);
-    add_to_residual(a_.gated, prefix + "down_proj.weight");
+    add_to_residual({.span = a_.gated.span, .cols = a_.gated.cols}, down);
   }
 
   // Only the rows that are sampled go through the head.
   void head() {
     record_.gather_last_rows(a_.last_hidden, a_.hidden);
-    norm(a_.last_normed, a_.last_hidden, "norm.weight", Count::kLogitRows);
-    const Matrix output = config_.tied
-                              ? embedding_
-                              : weights_.matrix("lm_head.weight", config_.vocab, config_.hidden);
-    record_.linear(a_.logits, a_.last_normed, output, false, Count::kLogitRows);
+    const Matrix output =
+        config_.tied ? embedding_ : matrix("lm_head.weight", a_.logits, a_.last_normed);
+    const Activation normed =
+        norm(a_.last_normed, a_.last_hidden, "norm.weight", {output}, Count::kLogitRows);
+    record_.linear(a_.logits, normed, output, false, Count::kLogitRows);
     record_.sample(a_.logits, a_.candidates,
                    {.vocab = config_.vocab,
                     .n_valid = config_.n_valid_tokens,
@@ -192,7 +229,10 @@ uint64_t gdn_bank_floats(const ModelConfig& config) {
 Forward::Forward(const Parts& parts)
     : vocab_(parts.config.vocab), min_blocks_per_split_(min_blocks_per_split(parts)),
       control_(parts.device, parts.slots),
-      scratch_(parts.device, parts.config, parts.slots, sample_chunks(parts.config)),
+      scratch_(parts.device, parts.config,
+               {.slots = parts.slots,
+                .sample_chunks = sample_chunks(parts.config),
+                .int16 = parts.device.prefers_int16() && !parts.deterministic}),
       args_(parts.device, (parts.config.layers.size() + 1) * kLaunchesPerLayer * Arena::kAlignment,
             Storage::kShared, "kernel args"),
       rope_(parts.device, rope_bytes(parts.config, parts.context), Storage::kShared, "rope table"),

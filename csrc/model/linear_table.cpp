@@ -14,7 +14,7 @@ constexpr uint32_t kLinearK = 32;             // every kernel takes multiples of
 constexpr uint32_t kTileOutputs = 32;         // of a simdgroup of a tile kernel
 constexpr uint32_t kTileBytes = 32 * 36 * 4;  // of its threadgroup memory
 constexpr uint32_t kTileSimdgroups = 2;
-constexpr uint32_t kMlpOutputs = 32;  // the elements of an int8 row that share a scale
+constexpr uint32_t kMlpOutputs = 32;  // the elements of an int16 row that share a scale
 
 // Kernel names of one format.
 struct Names {
@@ -46,21 +46,21 @@ constexpr LinearLaunch tile(std::string_view name, uint32_t max_rows, uint32_t r
           kTileBytes * kTileSimdgroups};
 }
 
-// Software with int8 rows: one row streams the weights by, at 95 % of the bandwidth of plain reads;
+// Software with int16 rows: one row streams the weights by, at 95 % of the bandwidth of plain reads;
 // from two rows on a panel of weights is unpacked once. Zen 5 with AVX-512 and VNNI, k = 1024, n =
 // 3584 from memory, two threads: 8 rows take 1.3 times as long as one.
-struct Int8Table {
+struct Int16Table {
   std::array<LinearLaunch, 2> linear;
   std::array<LinearLaunch, 2> mlp;
 };
-constexpr LinearLaunch int8(std::string_view name, uint32_t rows, uint32_t outputs) {
+constexpr LinearLaunch int16(std::string_view name, uint32_t rows, uint32_t outputs) {
   return {.kernel = name,
           .max_rows = rows,
           .rows_per_group = rows,
           .outputs_per_group = outputs,
           .threads = kSimdWidth,
           .own_bits = rows == 1,
-          .int8 = true};
+          .int16 = true};
 }
 
 // GPU: a simdgroup of a `split` kernel sums 4, 4 or 2 outputs. Tiles from 5 rows on, as other
@@ -102,17 +102,17 @@ constexpr Names kQ8_0{
 constexpr std::array kSoftware{software_table(kF32), software_table(kF16), software_table(kBF16),
                                software_table(kQ8_0)};
 constexpr std::array kGpu{gpu_table(kF32), gpu_table(kF16), gpu_table(kBF16), gpu_table(kQ8_0)};
-constexpr Int8Table kInt8Q8_0{
-    {{int8("linear_q8_0_int8_row", 1, 64), int8("linear_q8_0_int8_panel", kPassRows, 32)}},
-    {{int8("mlp_q8_0_int8_row", 1, kMlpOutputs),
-      int8("mlp_q8_0_int8_panel", kPassRows, kMlpOutputs)}}};
+constexpr Int16Table kInt16Q8_0{
+    {{int16("linear_q8_0_int16_row", 1, 64), int16("linear_q8_0_int16_panel", kPassRows, 32)}},
+    {{int16("mlp_q8_0_int16_row", 1, kMlpOutputs),
+      int16("mlp_q8_0_int16_panel", kPassRows, kMlpOutputs)}}};
 static_assert(static_cast<uint32_t>(Format::kF32) == 0 && static_cast<uint32_t>(Format::kF16) == 1);
 static_assert(static_cast<uint32_t>(Format::kBF16) == 2 &&
               static_cast<uint32_t>(Format::kQ8_0) == 3);
 
-const Int8Table* int8_table(Format format, LinearDevice device) {
-  const bool wanted = device.int8 && device.software && !device.deterministic;
-  return wanted && format == Format::kQ8_0 ? &kInt8Q8_0 : nullptr;
+const Int16Table* int16_table(Format format, LinearDevice device) {
+  const bool wanted = device.int16 && device.software && !device.deterministic;
+  return wanted && format == Format::kQ8_0 ? &kInt16Q8_0 : nullptr;
 }
 
 // The first that is wide enough, else the last.
@@ -139,7 +139,7 @@ Constants LinearLaunch::constants() const {
 }
 
 std::span<const LinearLaunch> linear_launches(Format format, LinearDevice device) {
-  if (const Int8Table* table = int8_table(format, device)) return table->linear;
+  if (const Int16Table* table = int16_table(format, device)) return table->linear;
   const auto index = static_cast<size_t>(format);
   if (device.software) return kSoftware.at(index);
   return kGpu.at(index);
@@ -154,7 +154,7 @@ const LinearLaunch& choose_linear(Format format, uint32_t n, uint32_t k, uint32_
 const LinearLaunch* choose_mlp(Format format, uint32_t n, uint32_t k, uint32_t rows,
                                LinearDevice device) {
   check_shape(n, k);
-  const Int8Table* table = int8_table(format, device);
+  const Int16Table* table = int16_table(format, device);
   if (!table || n % kMlpOutputs != 0) return nullptr;
   return &choose(table->mlp, rows, device);
 }

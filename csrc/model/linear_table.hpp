@@ -23,7 +23,7 @@ struct LinearLaunch {
   uint32_t threads = 0;
   uint32_t threadgroup_bytes = 0;
   bool own_bits = false;  // rounds otherwise than the launches of wider passes
-  bool int8 = false;      // takes int8 rows (metal/int8.h)
+  bool int16 = false;     // takes int16 rows (metal/int16.h)
 
   [[nodiscard]] Constants constants() const;  // all but kAccumulateConstant
 };
@@ -31,7 +31,7 @@ struct LinearLaunch {
 struct LinearDevice {
   bool software = false;
   bool deterministic = false;  // the same bits at any number of rows
-  bool int8 = false;           // int8 rows where the format has kernels for them; software only
+  bool int16 = false;          // int16 rows where the format has kernels for them; software only
 };
 
 // What serves a format on a GPU, or on a device whose threadgroups run on CPU cores; max_rows
@@ -39,12 +39,12 @@ struct LinearDevice {
 [[nodiscard]] std::span<const LinearLaunch> linear_launches(Format format, LinearDevice device);
 
 // The launch for out (rows, n) = in (rows, k) * weight (n, k). A pure function; the result lives
-// forever. Throws ModelError where no kernel takes k. Whether it takes int8 rows depends on the
+// forever. Throws ModelError where no kernel takes k. Whether it takes int16 rows depends on the
 // format and the device alone.
 [[nodiscard]] const LinearLaunch& choose_linear(Format format, uint32_t n, uint32_t k,
                                                 uint32_t rows, LinearDevice device);
 
-// The launch for int8 rows of silu(gate x) * up x, (rows, n), from int8 rows of k, gate and up (n,
+// The launch for int16 rows of silu(gate x) * up x, (rows, n), from int16 rows of k, gate and up (n,
 // k) in one format; n a multiple of 32. Null where the format or the device has none.
 [[nodiscard]] const LinearLaunch* choose_mlp(Format format, uint32_t n, uint32_t k, uint32_t rows,
                                              LinearDevice device);

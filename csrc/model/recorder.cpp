@@ -6,7 +6,6 @@
 #include "base/math.hpp"
 #include "gpu/platform.hpp"
 #include "model/config.hpp"
-#include "model/linear_table.hpp"
 
 namespace mtlqwen {
 
@@ -14,12 +13,39 @@ namespace {
 
 uint64_t floats(uint64_t n) { return n * sizeof(float); }
 
+// Where a kernel that writes either floats or int16 rows puts them.
+struct Result {
+  bool int16;
+  Span span;
+  uint64_t row_bytes;
+};
+
+Result result_of(const Activation& out) {
+  const bool int16 = out.int16.bytes != 0;
+  return {int16, int16 ? out.int16 : out.span,
+          int16 ? int16_row_bytes(out.cols) : floats(out.cols)};
+}
+
 }  // namespace
 
 Recorder::Recorder(Device& device, Program& program, Arena& args, const Control& control,
                    bool deterministic)
     : device_(device), program_(program), args_(args), control_(control),
-      software_(device.is_software()), deterministic_(deterministic) {}
+      software_(device.is_software()), deterministic_(deterministic),
+      int16_(device.prefers_int16()) {}
+
+LinearDevice Recorder::linear_device(bool int16) const {
+  return {.software = software_, .deterministic = deterministic_, .int16 = int16};
+}
+
+bool Recorder::reads_int16(const Matrix& matrix) const {
+  return choose_linear(matrix.format, matrix.n, matrix.k, 1, linear_device(int16_)).int16;
+}
+
+bool Recorder::fuses_mlp(const Matrix& gate, const Matrix& up) const {
+  return gate.format == up.format &&
+         choose_mlp(gate.format, gate.n, gate.k, 1, linear_device(int16_)) != nullptr;
+}
 
 void Recorder::bind(Launch& launch, const std::vector<Binding>& bindings, const Span& args) const {
   for (const auto& [span, access] : bindings) {
@@ -54,27 +80,31 @@ void Recorder::embed(const Activation& out_rows, const Matrix& table) {
 
 void Recorder::rms_norm(const Activation& out_rows, const Activation& in_rows, Span weight,
                         float eps, Count count) {
-  add({.kernel = "rms_norm",
+  const NormArgs args{.dim = in_rows.cols, .eps = eps};
+  Traffic traffic{.once = weight.bytes, .per_count = floats(2 * in_rows.cols)};
+  if (out_rows.int16.bytes == 0) {
+    return add({.kernel = "rms_norm",
+                .count = count,
+                .bindings = {out(out_rows.span), in(in_rows.span), in(weight)},
+                .traffic = traffic},
+               args);
+  }
+  traffic.per_count += int16_row_bytes(in_rows.cols);
+  add({.kernel = "rms_norm_int16",
        .count = count,
-       .bindings = {out(out_rows.span), in(in_rows.span), in(weight)},
-       .traffic = {.once = weight.bytes, .per_count = floats(2 * in_rows.cols)}},
-      NormArgs{.dim = in_rows.cols, .eps = eps});
+       .bindings = {out(out_rows.span), out(out_rows.int16), in(in_rows.span), in(weight)},
+       .traffic = traffic},
+      args);
 }
 
-void Recorder::linear(const Activation& out_rows, const Activation& in_rows, const Matrix& matrix,
-                      bool accumulate, Count count) {
-  Launch launch{.count = count,
-                .traffic = {.once = matrix.span.bytes,
-                            .per_count = floats(matrix.k + (accumulate ? 2 : 1) * matrix.n)}};
+template <class Choose>
+void Recorder::add_variants(Launch& launch, uint32_t n, bool accumulates, const Choose& choose) {
   for (uint32_t rows = 1; rows <= kPassRows; ++rows) {
-    const LinearLaunch& choice =
-        choose_linear(matrix.format, matrix.n, matrix.k, rows,
-                      {.software = software_, .deterministic = deterministic_});
+    const LinearLaunch& choice = choose(rows);
     Constants constants = choice.constants();
-    constants.push_back({.index = kAccumulateConstant, .value = accumulate});
+    constants.push_back({.index = kAccumulateConstant, .value = accumulates});
     const Variant variant{.pipeline = &device_.pipelines().get(choice.kernel, constants),
-                          .groups_x =
-                              static_cast<uint32_t>(ceil_div(matrix.n, choice.outputs_per_group)),
+                          .groups_x = static_cast<uint32_t>(ceil_div(n, choice.outputs_per_group)),
                           .rows_per_group = choice.rows_per_group,
                           .threads = choice.threads,
                           .threadgroup_bytes = choice.threadgroup_bytes};
@@ -82,10 +112,34 @@ void Recorder::linear(const Activation& out_rows, const Activation& in_rows, con
     launch.variant_of[rows] = static_cast<uint8_t>(known - launch.variants.begin());
     if (known == launch.variants.end()) launch.variants.push_back(variant);
   }
+}
+
+void Recorder::linear(const Activation& out_rows, const Activation& in_rows, const Matrix& matrix,
+                      bool accumulate, Count count) {
+  const bool int16 = reads_int16(matrix) && in_rows.int16.bytes != 0;
+  const uint64_t in_bytes = int16 ? int16_row_bytes(matrix.k) : floats(matrix.k);
+  Launch launch{.count = count,
+                .traffic = {.once = matrix.span.bytes,
+                            .per_count = in_bytes + floats((accumulate ? 2 : 1) * matrix.n)}};
+  add_variants(launch, matrix.n, accumulate, [&](uint32_t rows) -> const LinearLaunch& {
+    return choose_linear(matrix.format, matrix.n, matrix.k, rows, linear_device(int16));
+  });
   const Binding result{.span = out_rows.span,
                        .access = accumulate ? Access::kReadWrite : Access::kWrite};
-  bind(launch, {result, in(in_rows.span), in(matrix.span)},
+  bind(launch, {result, in(int16 ? in_rows.int16 : in_rows.span), in(matrix.span)},
        args_.put(LinearArgs{.k = matrix.k, .n = matrix.n}));
+  program_.add(std::move(launch));
+}
+
+void Recorder::mlp(const Activation& out_rows, const Activation& in_rows, const Matrix& gate,
+                   const Matrix& up) {
+  Launch launch{.traffic = {.once = gate.span.bytes + up.span.bytes,
+                            .per_count = int16_row_bytes(gate.k) + int16_row_bytes(gate.n)}};
+  add_variants(launch, gate.n, false, [&](uint32_t rows) -> const LinearLaunch& {
+    return *choose_mlp(gate.format, gate.n, gate.k, rows, linear_device(int16_));
+  });
+  bind(launch, {out(out_rows.int16), in(in_rows.int16), in(gate.span), in(up.span)},
+       args_.put(LinearArgs{.k = gate.k, .n = gate.n}));
   program_.add(std::move(launch));
 }
 
@@ -120,11 +174,12 @@ void Recorder::attention(const AttentionTensors& t, const AttentionArgs& args) {
       args);
   attention_split(t, args,
                   {.per_count = floats(query_dim), .per_split = partial, .per_key = kv_bytes});
-  add({.kernel = "attention_merge",
+  const Result merged = result_of(t.attended);
+  add({.kernel = merged.int16 ? "attention_merge_int16" : "attention_merge",
        .groups_x = args.n_heads,
-       .bindings = {out(t.attended.span), in(t.partial), in(t.stats), in(t.query_gate.span),
+       .bindings = {out(merged.span), in(t.partial), in(t.stats), in(t.query_gate.span),
                     in(queries), in(row_query)},
-       .traffic = {.per_count = floats(2 * query_dim), .per_split = partial}},
+       .traffic = {.per_count = floats(query_dim) + merged.row_bytes, .per_split = partial}},
       args);
 }
 
@@ -197,10 +252,11 @@ void Recorder::gdn(const GdnTensors& t, const GdnArgs& args) {
          .serves = {.least = args.chunk_rows}},
         args);
   }
-  add({.kernel = "gdn_norm",
+  const Result gated = result_of(t.delta_gated);
+  add({.kernel = gated.int16 ? "gdn_norm_int16" : "gdn_norm",
        .groups_x = args.n_v_heads,
-       .bindings = {out(t.delta_gated.span), in(t.delta_out.span), in(t.z.span), in(t.norm)},
-       .traffic = {.once = t.norm.bytes, .per_count = floats(3 * value_dim)}},
+       .bindings = {out(gated.span), in(t.delta_out.span), in(t.z.span), in(t.norm)},
+       .traffic = {.once = t.norm.bytes, .per_count = floats(2 * value_dim) + gated.row_bytes}},
       args);
 }
 

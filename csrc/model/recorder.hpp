@@ -8,6 +8,7 @@
 #include "gpu/device.hpp"
 #include "kernel_args.h"
 #include "model/control.hpp"
+#include "model/linear_table.hpp"
 #include "model/program.hpp"
 #include "model/tensor.hpp"
 
@@ -22,21 +23,30 @@ struct KvPlanes {
 // Lives while the model is loaded. Args structs go into `args`, which outlives the program.
 class Recorder {
  public:
-  // deterministic: only kernels whose bits do not depend on how many rows there are.
+  // deterministic: only kernels whose bits do not depend on how many rows there are, and no int16.
   Recorder(Device& device, Program& program, Arena& args, const Control& control,
            bool deterministic);
 
+  // Whether the linears of a matrix read int16 rows, where their input has some.
+  [[nodiscard]] bool reads_int16(const Matrix& matrix) const;
+  // Whether mlp() serves the two.
+  [[nodiscard]] bool fuses_mlp(const Matrix& gate, const Matrix& up) const;
+
   void embed(const Activation& out, const Matrix& table);
+  // Writes int16 rows as well where `out` has some.
   void rms_norm(const Activation& out, const Activation& in, Span weight, float eps,
                 Count count = Count::kRows);
   // out (+)= in * matrix^T
   void linear(const Activation& out, const Activation& in, const Matrix& matrix,
               bool accumulate = false, Count count = Count::kRows);
+  // out.int16 = silu(in * gate^T) * (in * up^T), in from int16 rows.
+  void mlp(const Activation& out, const Activation& in, const Matrix& gate, const Matrix& up);
   void swiglu(const Activation& out, const Activation& gate, const Activation& up);
   void gather_last_rows(const Activation& out, const Activation& in);
 
   struct AttentionTensors {
-    Activation query, query_gate, key, value, attended;
+    Activation query, query_gate, key, value;
+    Activation attended;  // written as int16 rows where it has some, else as floats
     Span partial, stats;
     Span q_norm, k_norm;  // (head_dim)
     Span rope;            // (context, rotary_dim / 2, 2): cos, sin
@@ -45,11 +55,12 @@ class Recorder {
   void attention(const AttentionTensors& tensors, const AttentionArgs& args);
 
   struct GdnTensors {
-    Activation qkv, z, a, b, convolved, gates, delta_out, delta_gated;
-    Span conv;            // (channels, 4)
-    Span decay, dt_bias;  // (v_heads): -exp(A_log), bias of the step size
-    Span norm;            // (head_dim)
-    Span banks;           // of all slots
+    Activation qkv, z, a, b, convolved, gates, delta_out;
+    Activation delta_gated;  // written as int16 rows where it has some, else as floats
+    Span conv;               // (channels, 4)
+    Span decay, dt_bias;     // (v_heads): -exp(A_log), bias of the step size
+    Span norm;               // (head_dim)
+    Span banks;              // of all slots
   };
   void gdn(const GdnTensors& tensors, const GdnArgs& args);
 
@@ -80,6 +91,10 @@ class Recorder {
     bool per_split = false;
     QueryRows serves{};
   };
+  [[nodiscard]] LinearDevice linear_device(bool int16) const;
+  // One variant for each LinearLaunch that choose(rows) gives.
+  template <class Choose>
+  void add_variants(Launch& launch, uint32_t n, bool accumulates, const Choose& choose);
   void attention_split(const AttentionTensors& tensors, const AttentionArgs& args,
                        const Traffic& traffic);
   template <class Args>
@@ -93,6 +108,7 @@ class Recorder {
   const Control& control_;
   bool software_;
   bool deterministic_;
+  bool int16_;
 };
 
 }  // namespace mtlqwen

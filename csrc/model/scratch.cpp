@@ -9,26 +9,28 @@ namespace {
 
 // One definition for two runs: the first sums the sizes, the second hands out the parts.
 template <class Take>
-Activations lay_out(const ModelConfig& config, uint32_t slots, uint32_t sample_chunks, Take take) {
-  const auto rows = [&](uint32_t cols) {
-    return Activation{.span = take(uint64_t{kPassRows} * cols * sizeof(float)), .cols = cols};
+Activations lay_out(const ModelConfig& config, const ScratchShape& shape, Take take) {
+  const uint32_t slots = shape.slots;
+  const auto some_rows = [&](uint32_t n, uint32_t cols, bool int16) {
+    return Activation{.span = take(uint64_t{n} * cols * sizeof(float)),
+                      .cols = cols,
+                      .int16 = int16 ? take(n * int16_row_bytes(cols)) : Span{}};
   };
-  const auto last_rows = [&](uint32_t cols) {
-    return Activation{.span = take(uint64_t{slots} * cols * sizeof(float)), .cols = cols};
-  };
+  const auto rows = [&](uint32_t cols) { return some_rows(kPassRows, cols, false); };
+  const auto linear_rows = [&](uint32_t cols) { return some_rows(kPassRows, cols, shape.int16); };
   const uint64_t head_floats = uint64_t{kPartialCapacity} * config.n_heads;
   const uint32_t attention_cols = config.n_heads * config.head_dim;
   const uint32_t kv_cols = config.n_kv_heads * config.head_dim;
   const uint32_t value_cols = config.gdn_v_heads * config.gdn_head_dim;
   return {.hidden = rows(config.hidden),
-          .normed = rows(config.hidden),
+          .normed = linear_rows(config.hidden),
           .query_gate = rows(2 * attention_cols),
           .key = rows(kv_cols),
           .value = rows(kv_cols),
           .query = rows(attention_cols),
           .partial = take(head_floats * config.head_dim * sizeof(float)),
           .stats = take(head_floats * 2 * sizeof(float)),
-          .attended = rows(attention_cols),
+          .attended = linear_rows(attention_cols),
           .qkv = rows(config.gdn_channels()),
           .z = rows(value_cols),
           .a = rows(config.gdn_v_heads),
@@ -36,19 +38,19 @@ Activations lay_out(const ModelConfig& config, uint32_t slots, uint32_t sample_c
           .convolved = rows(config.gdn_channels()),
           .gates = rows(2 * config.gdn_v_heads),
           .delta_out = rows(value_cols),
-          .delta_gated = rows(value_cols),
+          .delta_gated = linear_rows(value_cols),
           .gate = rows(config.intermediate),
           .up = rows(config.intermediate),
-          .gated = rows(config.intermediate),
-          .last_hidden = last_rows(config.hidden),
-          .last_normed = last_rows(config.hidden),
+          .gated = linear_rows(config.intermediate),
+          .last_hidden = some_rows(slots, config.hidden, false),
+          .last_normed = some_rows(slots, config.hidden, shape.int16),
           .logits = {},
-          .candidates = take(uint64_t{slots} * sample_chunks * sizeof(Candidate))};
+          .candidates = take(uint64_t{slots} * shape.sample_chunks * sizeof(Candidate))};
 }
 
-uint64_t total_bytes(const ModelConfig& config, uint32_t slots, uint32_t sample_chunks) {
+uint64_t total_bytes(const ModelConfig& config, const ScratchShape& shape) {
   uint64_t total = 0;
-  lay_out(config, slots, sample_chunks, [&](uint64_t bytes) {
+  lay_out(config, shape, [&](uint64_t bytes) {
     total += Arena::padded(bytes);
     return Span{};
   });
@@ -57,12 +59,12 @@ uint64_t total_bytes(const ModelConfig& config, uint32_t slots, uint32_t sample_
 
 }  // namespace
 
-Scratch::Scratch(Device& device, const ModelConfig& config, uint32_t slots, uint32_t sample_chunks)
-    : pass_(device, total_bytes(config, slots, sample_chunks), Storage::kPrivate, "scratch"),
-      logits_(device, uint64_t{slots} * config.vocab * sizeof(float), Storage::kShared, "logits"),
-      activations_(lay_out(config, slots, sample_chunks,
-                           [&](uint64_t bytes) { return pass_.take(bytes); })) {
-  activations_.logits = {.span = logits_.take(uint64_t{slots} * config.vocab * sizeof(float)),
+Scratch::Scratch(Device& device, const ModelConfig& config, const ScratchShape& shape)
+    : pass_(device, total_bytes(config, shape), Storage::kPrivate, "scratch"),
+      logits_(device, uint64_t{shape.slots} * config.vocab * sizeof(float), Storage::kShared,
+              "logits"),
+      activations_(lay_out(config, shape, [&](uint64_t bytes) { return pass_.take(bytes); })) {
+  activations_.logits = {.span = logits_.take(uint64_t{shape.slots} * config.vocab * sizeof(float)),
                          .cols = config.vocab};
 }
 

@@ -12,6 +12,7 @@ namespace mtlqwen {
 inline constexpr uint32_t kPartialCapacity = 1024;
 
 // Row counts are kPassRows, but for the last group (one row for each sampled row).
+// Those that linears read have room for int16 rows where they are wanted.
 struct Activations {
   Activation hidden;  // the residual stream
   Activation normed;
@@ -38,9 +39,15 @@ struct Activations {
   Span candidates;    // (slots, chunks) Candidate
 };
 
+struct ScratchShape {
+  uint32_t slots = 0;
+  uint32_t sample_chunks = 0;  // of the vocabulary, for the sampler
+  bool int16 = false;          // room for int16 rows
+};
+
 class Scratch {
  public:
-  Scratch(Device& device, const ModelConfig& config, uint32_t slots, uint32_t sample_chunks);
+  Scratch(Device& device, const ModelConfig& config, const ScratchShape& shape);
   [[nodiscard]] const Activations& operator*() const { return activations_; }
   [[nodiscard]] const float* logits(uint32_t row) const;  // (vocab) of the last pass
   [[nodiscard]] uint64_t bytes() const { return pass_.buffer().bytes() + logits_.buffer().bytes(); }

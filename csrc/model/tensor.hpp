@@ -11,7 +11,11 @@ namespace mtlqwen {
 struct Activation {
   Span span;
   uint32_t cols = 0;
+  Span int16{};  // the same as int16 rows (metal/int16.h); no bytes: nobody writes or reads them
 };
+
+// Bytes of an int16 row of `cols` elements.
+[[nodiscard]] constexpr uint64_t int16_row_bytes(uint32_t cols) { return uint64_t{cols / 32} * 68; }
 
 // A weight matrix: (n, k) in its file's format, row-major.
 struct Matrix {

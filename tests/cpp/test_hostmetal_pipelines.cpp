@@ -154,7 +154,6 @@ void test_isa_is_chosen_by_cpu_and_environment() {
   const hostmetal::CpuLevels vnni{
       .avx2 = true, .avx_vnni = true, .avx512 = true, .avx512_vnni = true};
   const hostmetal::CpuLevels neon{.neon = true};
-  const hostmetal::CpuLevels dotprod{.neon = true, .dotprod = true};
   check(choose_isa("", avx2) == Isa{"avx2", false});
   check(choose_isa("", avx512) == Isa{"avx512", false});
   check(choose_isa("", vnni) == Isa{"avx512", true});
@@ -162,8 +161,6 @@ void test_isa_is_chosen_by_cpu_and_environment() {
   check(choose_isa("avx2+vnni", vnni) == Isa{"avx2", true});
   check(choose_isa("avx2", avx512) == Isa{"avx2", false});
   check(choose_isa("", neon) == Isa{"neon", false});
-  check(choose_isa("", dotprod) == Isa{"neon", true});
-  check(choose_isa("neon", dotprod) == Isa{"neon", false});
   check_throws<DeviceError>([&] { (void)choose_isa("avx512+vnni", avx512); }, "this CPU lacks it");
   check_throws<DeviceError>([&] { (void)choose_isa("", old_cpu); }, "AVX2");
   check_throws<DeviceError>([&] { (void)choose_isa("avx512", avx2); }, "this CPU lacks it");
@@ -178,7 +175,7 @@ void test_isa_is_chosen_by_cpu_and_environment() {
   check_throws<DeviceError>([] { (void)hostmetal::read_environment(); }, "MTLQWEN_HOST_KERNELS");
   for (const char* kernels : {"", "auto", "msl"}) {
     setenv("MTLQWEN_HOST_KERNELS", kernels, 1);
-    check_equal(prefers_int8(Machine().device.get()), std::string(kernels) != "msl");
+    check_equal(prefers_int16(Machine().device.get()), std::string(kernels) != "msl");
   }
   unsetenv("MTLQWEN_HOST_KERNELS");
   check(is_software_device(Machine().device.get()));

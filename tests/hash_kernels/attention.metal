@@ -103,8 +103,8 @@ kernel void attention_merge(
   }
 }
 
-kernel void attention_merge_int8(
-    device uint* out8 [[buffer(0)]], device const uint* partial [[buffer(1)]],
+kernel void attention_merge_int16(
+    device uint* out16 [[buffer(0)]], device const uint* partial [[buffer(1)]],
     device const uint2* stats [[buffer(2)]], device const uint* qg [[buffer(3)]],
     device const QueryArgs* queries [[buffer(4)]], device const uint* row_query [[buffer(5)]],
     constant AttentionArgs& args [[buffer(6)]], constant Pass& pass [[buffer(7)]],
@@ -122,6 +122,6 @@ kernel void attention_merge_int8(
       x[j] = merge_dim(partial + place * dim, stats + place, qg + (head * 2 + 1) * dim, n_splits,
                        dim, 32 * qblock + j);
     }
-    store_qblock(out8 + row * int8_words(k), k, group.x * dim / 32 + qblock, x);
+    store_qblock(out16 + row * int16_words(k), k, group.x * dim / 32 + qblock, x);
   }
 }

@@ -120,12 +120,12 @@ kernel void gdn_norm(device uint* out [[buffer(0)]], device const uint* o [[buff
   for (uint d = lane; d < args.head_dim; d += 32) out[start + d] = mix(o[start + d], z[start + d]);
 }
 
-kernel void gdn_norm_int8(device uint* out8 [[buffer(0)]], device const uint* o [[buffer(1)]],
-                          device const uint* z [[buffer(2)]],
-                          device const float* weight [[buffer(3)]],
-                          constant GdnArgs& args [[buffer(4)]], constant Pass& pass [[buffer(5)]],
-                          uint2 group [[threadgroup_position_in_grid]],
-                          uint lane [[thread_index_in_simdgroup]]) {
+kernel void gdn_norm_int16(device uint* out16 [[buffer(0)]], device const uint* o [[buffer(1)]],
+                           device const uint* z [[buffer(2)]],
+                           device const float* weight [[buffer(3)]],
+                           constant GdnArgs& args [[buffer(4)]], constant Pass& pass [[buffer(5)]],
+                           uint2 group [[threadgroup_position_in_grid]],
+                           uint lane [[thread_index_in_simdgroup]]) {
   const uint k = args.n_v_heads * args.head_dim;
   const uint start = group.y * k + group.x * args.head_dim;
   for (uint qblock = lane; qblock < args.head_dim / 32; qblock += 32) {
@@ -134,6 +134,6 @@ kernel void gdn_norm_int8(device uint* out8 [[buffer(0)]], device const uint* o 
       const uint place = start + 32 * qblock + j;
       x[j] = mix(o[place], z[place]);
     }
-    store_qblock(out8 + group.y * int8_words(k), k, group.x * args.head_dim / 32 + qblock, x);
+    store_qblock(out16 + group.y * int16_words(k), k, group.x * args.head_dim / 32 + qblock, x);
   }
 }

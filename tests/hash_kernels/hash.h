@@ -24,21 +24,19 @@ inline uint digest(device const uint* x, uint n) {
   return sum;
 }
 
-// Words of an int8 row (metal/int8.h).
-inline uint int8_words(uint k) { return k / 32 * 10; }
+// Words of an int16 row (metal/int16.h).
+inline uint int16_words(uint k) { return k / 32 * 17; }
 
-// Stores the hashes of 32 elements as qblock number `qblock` of an int8 row: four to a word of
-// quants, all of them in the words of scale and sum.
+// Stores the hashes of 32 elements as qblock number `qblock` of an int16 row: two to a word of
+// quants, all of them in the word of the scale.
 inline void store_qblock(device uint* row, uint k, uint qblock, thread const uint* x) {
   uint all = 0;
-  for (uint word = 0; word < 8; word++) {
-    uint sum = 0;
-    for (uint i = 0; i < 4; i++) sum += x[4 * word + i] * odd(mix(i, word));
-    row[8 * qblock + word] = sum;
-    all += sum * odd(mix(word, 8));
+  for (uint word = 0; word < 16; word++) {
+    const uint sum = x[2 * word] * odd(mix(0, word)) + x[2 * word + 1] * odd(mix(1, word));
+    row[16 * qblock + word] = sum;
+    all += sum * odd(mix(word, 16));
   }
-  row[k / 4 + qblock] = all;
-  row[k / 4 + k / 32 + qblock] = mix(all, qblock);
+  row[k / 2 + qblock] = mix(all, qblock);
 }
 
 inline uint row_position(uint row, device const QueryArgs& query) {

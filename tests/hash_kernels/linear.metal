@@ -26,7 +26,7 @@ kernel void linear(device uint* out [[buffer(0)]], device const uint* in [[buffe
   }
 }
 
-// The int8 row of swiglu's hashes of the two linears. A group takes its part of the rows and of the
+// The int16 row of swiglu's hashes of the two linears. A group takes its part of the rows and of the
 // qblocks, as above.
 template <uint kName>
 kernel void mlp(device uint* out [[buffer(0)]], device const uint* in [[buffer(1)]],
@@ -36,7 +36,7 @@ kernel void mlp(device uint* out [[buffer(0)]], device const uint* in [[buffer(1
                 uint2 groups [[threadgroups_per_grid]],
                 uint thread_idx [[thread_index_in_threadgroup]]) {
   if (thread_idx != 0) return;
-  const uint words = int8_words(args.k);
+  const uint words = int16_words(args.k);
   const uint rows = (pass.rows + groups.y - 1) / groups.y;
   const uint qblocks = (args.n / 32 + groups.x - 1) / groups.x;
   const uint last_row = min(group.y * rows + rows, pass.rows);
@@ -49,7 +49,7 @@ kernel void mlp(device uint* out [[buffer(0)]], device const uint* in [[buffer(1
         const uint n = 32 * qblock + i;
         x[i] = mix(mix(mix(seen, gate[0]), n), mix(mix(seen, up[0]), n));
       }
-      store_qblock(out + row * int8_words(args.n), args.n, qblock, x);
+      store_qblock(out + row * int16_words(args.n), args.n, qblock, x);
     }
   }
 }
@@ -60,7 +60,7 @@ MTLQWEN_INSTANCE("linear_f32_decode_whole_1", linear, 1, 32)
 MTLQWEN_INSTANCE("linear_f32_decode_whole_2", linear, 2, 32)
 MTLQWEN_INSTANCE("linear_f32_decode_whole_4", linear, 4, 32)
 MTLQWEN_INSTANCE("linear_f32_decode_whole_8", linear, 8, 32)
-MTLQWEN_INSTANCE("linear_q8_0_int8_row", linear, 1, 10)
-MTLQWEN_INSTANCE("linear_q8_0_int8_panel", linear, 2, 10)
-MTLQWEN_INSTANCE("mlp_q8_0_int8_row", mlp, 1)
-MTLQWEN_INSTANCE("mlp_q8_0_int8_panel", mlp, 2)
+MTLQWEN_INSTANCE("linear_q8_0_int16_row", linear, 1, 17)
+MTLQWEN_INSTANCE("linear_q8_0_int16_panel", linear, 2, 17)
+MTLQWEN_INSTANCE("mlp_q8_0_int16_row", mlp, 1)
+MTLQWEN_INSTANCE("mlp_q8_0_int16_panel", mlp, 2)

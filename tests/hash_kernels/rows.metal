@@ -19,14 +19,14 @@ kernel void rms_norm(device uint* out [[buffer(0)]], device const uint* in [[buf
   for (uint i = lane; i < args.dim; i += 32) out[start + i] = mix(in[start + i], i);
 }
 
-kernel void rms_norm_int8(device uint* out [[buffer(0)]], device uint* out8 [[buffer(1)]],
-                          device const uint* in [[buffer(2)]],
-                          device const float* weight [[buffer(3)]],
-                          constant NormArgs& args [[buffer(4)]], constant Pass& pass [[buffer(5)]],
-                          uint2 group [[threadgroup_position_in_grid]],
-                          uint lane [[thread_index_in_simdgroup]]) {
+kernel void rms_norm_int16(device uint* out [[buffer(0)]], device uint* out16 [[buffer(1)]],
+                           device const uint* in [[buffer(2)]],
+                           device const float* weight [[buffer(3)]],
+                           constant NormArgs& args [[buffer(4)]], constant Pass& pass [[buffer(5)]],
+                           uint2 group [[threadgroup_position_in_grid]],
+                           uint lane [[thread_index_in_simdgroup]]) {
   const uint start = group.y * args.dim;
-  device uint* row = out8 + group.y * int8_words(args.dim);
+  device uint* row = out16 + group.y * int16_words(args.dim);
   for (uint qblock = lane; qblock < args.dim / 32; qblock += 32) {
     uint x[32];
     for (uint j = 0; j < 32; j++) {

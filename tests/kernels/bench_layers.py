@@ -63,17 +63,17 @@ def layer_bench(size: str) -> Iterator[LayerCase | SampleRun]:
     for rows in (1, 32):
         queries = [Query(count=rows, kv_valid=CONTEXT)]
         yield norm_case(rows, widths.hidden)
-        yield norm_case(rows, widths.hidden, int8=True)
+        yield norm_case(rows, widths.hidden, int16=True)
         yield gather_case(rows, widths.hidden, range(rows))
         yield swiglu_case(rows, widths.intermediate)
         yield prepare_case(widths.attention, queries, CONTEXT + rows)
         yield attention_case(widths.attention, queries, 8)
-        yield attention_case(widths.attention, queries, 8, int8=True)
+        yield attention_case(widths.attention, queries, 8, int16=True)
         yield conv_case(widths.gdn, queries)
         yield gates_case(rows, widths.gdn.n_v_heads)
         yield recurrent_case(widths.gdn, queries)
         yield gated_norm_case(widths.gdn, rows)
-        yield gated_norm_case(widths.gdn, rows, int8=True)
+        yield gated_norm_case(widths.gdn, rows, int16=True)
     # The kernels of prefill, beside the ones that serve a row at a time.
     queries = [Query(count=128, kv_valid=CONTEXT)]
     for tile in (0, 8, 16):

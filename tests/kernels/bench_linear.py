@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from cases import SIZES, EmbedCase, linear_buffers
-from cases_int8 import Int8Case, Int8Kernel, random_launch
+from cases_int16 import Int16Case, Int16Kernel, random_launch
 from harness import Launch
 from reference import random_weights
 
@@ -54,17 +54,17 @@ def linear_case(fmt: str, rows: int, n: int, k: int, software: bool) -> LinearBe
     )
 
 
-def int8_case(fmt: str, rows: int, n: int, k: int, mlp: bool = False) -> LinearBench | None:
-    """One linear, or gate and up of the MLP, over int8 rows; none where there is no kernel."""
+def int16_case(fmt: str, rows: int, n: int, k: int, mlp: bool = False) -> LinearBench | None:
+    """One linear, or gate and up of the MLP, over int16 rows; none where there is no kernel."""
     from mtlqwen._core import _testing
 
     choose = _testing.choose_mlp if mlp else _testing.choose_linear
-    choice = choose(fmt, n, k, rows, software=True, int8=True)
-    if not choice or not choice["int8"]:
+    choice = choose(fmt, n, k, rows, software=True, int16=True)
+    if not choice or not choice["int16"]:
         return None
     role, family = ("mlp" if mlp else "linear"), choice["kernel"].rpartition("_")[2]
-    kernel = Int8Kernel(role, family, choice["rows_per_group"], choice["outputs_per_group"])
-    launch = random_launch(Int8Case(fmt=fmt, kernel=kernel, rows=rows, n=n, k=k))
+    kernel = Int16Kernel(role, family, choice["rows_per_group"], choice["outputs_per_group"])
+    launch = random_launch(Int16Case(fmt=fmt, kernel=kernel, rows=rows, n=n, k=k))
     return LinearBench(
         name=f"{choice['kernel']}-{rows}x{n}x{k}",
         launches=[launch],
@@ -98,8 +98,8 @@ def linear_bench(size: str, fmt: str, software: bool) -> Iterator[LinearBench]:
     for n, k in ((hidden, hidden), (4 * hidden, hidden), (hidden, intermediate)):
         for rows in ROWS:
             yield linear_case(fmt, rows, n, k, software)
-            if software and (case := int8_case(fmt, rows, n, k)):
+            if software and (case := int16_case(fmt, rows, n, k)):
                 yield case
     for rows in ROWS:
-        if software and (case := int8_case(fmt, rows, intermediate, hidden, mlp=True)):
+        if software and (case := int16_case(fmt, rows, intermediate, hidden, mlp=True)):
             yield case

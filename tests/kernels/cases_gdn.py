@@ -9,7 +9,7 @@ import numpy as np
 import reference_layers as ref
 from cases_layers import EPS, Floats, LayerCase, exact, floats, nans, size
 from harness import Buffer, Launch
-from int8_rows import empty_rows
+from int16_rows import empty_rows
 from layer_args import GDN, Query, pass_struct, query_arrays, record
 
 NEVER_CHUNKED = 2**32 - 1
@@ -247,16 +247,16 @@ def recurrent_case(
     )
 
 
-def gated_norm_case(shape: GdnShape, rows: int, *, int8: bool = False) -> LayerCase:
-    """gdn_norm, or gdn_norm_int8; one head is tiny, so that eps matters."""
+def gated_norm_case(shape: GdnShape, rows: int, *, int16: bool = False) -> LayerCase:
+    """gdn_norm, or gdn_norm_int16; one head is tiny, so that eps matters."""
     rng = np.random.default_rng(shape.channels + rows)
     o, z = (floats(rng, rows, shape.n_v_heads, shape.head_dim) for _ in range(2))
     o[0, 0] *= 1e-4
     z[0, 0, :2] = (300.0, -300.0)
     weight = floats(rng, shape.head_dim)
     values = shape.n_v_heads * shape.head_dim
-    out = empty_rows(rows, values) if int8 else nans(rows, values)
-    kernel = "gdn_norm_int8" if int8 else "gdn_norm"
+    out = empty_rows(rows, values) if int16 else nans(rows, values)
+    kernel = "gdn_norm_int16" if int16 else "gdn_norm"
     launch = Launch(
         kernel=kernel,
         buffers=[out, o, z, weight, shape.args(), pass_struct([Query(count=rows)])],
@@ -267,7 +267,7 @@ def gated_norm_case(shape: GdnShape, rows: int, *, int8: bool = False) -> LayerC
     return LayerCase(
         name=f"{kernel}-{shape}-{rows}rows",
         launches=[launch],
-        checks=[] if int8 else expected,
-        int8_checks=expected if int8 else [],
+        checks=[] if int16 else expected,
+        int16_checks=expected if int16 else [],
         moved_bytes=size(out, o, z),
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import reference_layers as ref
 from harness import Buffer, Launch, Runner, check, run
-from int8_rows import check_int8, empty_rows
+from int16_rows import check_int16, empty_rows
 from layer_args import (
     ATTENTION,
     NORM,
@@ -30,14 +30,14 @@ EDGE_ROWS = (1, 2, 3, 7, 31, 32, 33, 63, 64, 65, 127, 128)
 class LayerCase:
     """Launches in order; then each array must equal its reference within its bound.
 
-    int8_checks: the same for int8 rows.
+    int16_checks: the same for int16 rows.
     """
 
     name: str
     launches: list[Launch]
     checks: list[tuple[Buffer, ref.Array, ref.Array]]
     moved_bytes: int  # what the launches must read and write, each once
-    int8_checks: list[tuple[Buffer, ref.Array, ref.Array]] = field(default_factory=list)
+    int16_checks: list[tuple[Buffer, ref.Array, ref.Array]] = field(default_factory=list)
     arrays: dict[str, Floats] = field(default_factory=dict)
 
     def __str__(self) -> str:
@@ -50,8 +50,8 @@ def check_case(runner: Runner, case: LayerCase) -> None:
     run(runner, case.launches)
     for got, expected, bound in case.checks:
         check(got.reshape(expected.shape), expected, bound)
-    for got, expected, bound in case.int8_checks:
-        check_int8(got, expected, bound)
+    for got, expected, bound in case.int16_checks:
+        check_int16(got, expected, bound)
 
 
 def floats(rng: np.random.Generator, *shape: int, scale: float = 1.0) -> Floats:
@@ -74,23 +74,23 @@ def exact(values: Buffer) -> ref.Array:
     return values.astype(np.float64)
 
 
-def norm_case(rows: int, dim: int, *, int8: bool = False) -> LayerCase:
-    """rms_norm, or rms_norm_int8; row 0 is tiny, so that eps matters."""
+def norm_case(rows: int, dim: int, *, int16: bool = False) -> LayerCase:
+    """rms_norm, or rms_norm_int16; row 0 is tiny, so that eps matters."""
     rng = np.random.default_rng(rows * 10007 + dim)
     x, weight = floats(rng, rows, dim), floats(rng, dim) + 1
     x[0] *= 1e-4
     out = nans(rows, dim)
-    outs = [out, empty_rows(rows, dim)] if int8 else [out]
+    outs = [out, empty_rows(rows, dim)] if int16 else [out]
     args = record(NORM, dim=dim, eps=EPS)
     pass_ = pass_struct([Query(count=rows)])
-    kernel = "rms_norm_int8" if int8 else "rms_norm"
+    kernel = "rms_norm_int16" if int16 else "rms_norm"
     launch = Launch(kernel=kernel, buffers=[*outs, x, weight, args, pass_], groups=(1, rows))
     expected = ref.rms_norm(exact(x), exact(weight), EPS)
     return LayerCase(
         name=f"{kernel}-{rows}x{dim}",
         launches=[launch],
         checks=[(out, *expected)],
-        int8_checks=[(outs[1], *expected)] if int8 else [],
+        int16_checks=[(outs[1], *expected)] if int16 else [],
         moved_bytes=size(*outs, x, weight),
     )
 
@@ -229,11 +229,11 @@ def attention_case(
     blocks_per_split: int,
     seed: int = 0,
     tile: int = 0,
-    int8: bool = False,
+    int16: bool = False,
 ) -> LayerCase:
     """attention_split and attention_merge; what a query must not read is NaN.
 
-    tile: (row, head) pairs of a threadgroup, 8 or 16; 0: one row. int8: attention_merge_int8.
+    tile: (row, head) pairs of a threadgroup, 8 or 16; 0: one row. int16: attention_merge_int16.
     """
     rng = np.random.default_rng(seed)
     rows = sum(query.count for query in queries)
@@ -257,7 +257,7 @@ def attention_case(
     n_splits = split_count(queries, blocks_per_split)
     partial, stats = nans(rows, heads, n_splits, dim), nans(rows, heads, n_splits, 2)
     out = nans(rows, heads * dim)
-    out8 = empty_rows(rows, heads * dim)
+    out16 = empty_rows(rows, heads * dim)
     args = shape.args(slot_tokens)
     tile_rows = max(tile // (heads // n_kv), 1)
     split = Launch(
@@ -266,8 +266,8 @@ def attention_case(
         groups=(n_kv * n_splits, -(-rows // tile_rows)),
     )
     merge = Launch(
-        kernel="attention_merge_int8" if int8 else "attention_merge",
-        buffers=[out8 if int8 else out, partial, stats, qg, packed, row_query, args, pass_],
+        kernel="attention_merge_int16" if int16 else "attention_merge",
+        buffers=[out16 if int16 else out, partial, stats, qg, packed, row_query, args, pass_],
         groups=(heads, rows),
     )
     expected, bounds = np.empty((rows, heads * dim)), np.empty((rows, heads * dim))
@@ -284,10 +284,10 @@ def attention_case(
             row, keys = row + 1, keys + length
     return LayerCase(
         name=f"{split.kernel}-{shape}-{rows}rows-{longest}keys-{blocks_per_split}blocks"
-        + ("-int8" if int8 else ""),
+        + ("-int16" if int16 else ""),
         launches=[split, merge],
-        checks=[] if int8 else [(out, expected, bounds)],
-        int8_checks=[(out8, expected, bounds)] if int8 else [],
+        checks=[] if int16 else [(out, expected, bounds)],
+        int16_checks=[(out16, expected, bounds)] if int16 else [],
         # K and V of every row's keys, once for all heads that share them.
         moved_bytes=4 * keys * n_kv * dim + 2 * size(partial, out) + size(q),
         arrays={"q": q, "qg": qg, "out": out, "partial": partial, "stats": stats},

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 from cases_gdn import GdnShape, conv_case, gated_norm_case, gates_case, recurrent_case
-from cases_int8 import MLP_PANEL, MLP_ROW, PANEL, ROW, Int8Case, Int8Kernel, random_launch
+from cases_int16 import MLP_PANEL, MLP_ROW, PANEL, ROW, Int16Case, Int16Kernel, random_launch
 from cases_layers import (
     AttentionShape,
     attention_case,
@@ -30,19 +30,19 @@ LOGITS = np.random.default_rng(0).standard_normal((2, 3000)).astype(np.float32)
 DRAWS = [Draw(temperature=1.0, seed=1), Draw()]
 
 
-def int8_case(kernel: Int8Kernel, n: int) -> list[Launch]:
+def int16_case(kernel: Int16Kernel, n: int) -> list[Launch]:
     """Three rows, three qblocks; of `row` kernels two groups of outputs."""
-    return [random_launch(Int8Case(fmt="q8_0", kernel=kernel, rows=3, n=n, k=96))]
+    return [random_launch(Int16Case(fmt="q8_0", kernel=kernel, rows=3, n=n, k=96))]
 
 
 CASES: dict[str, Callable[[], list[Launch]]] = {
     "rms_norm": lambda: norm_case(3, 512).launches,
-    "rms_norm_int8": lambda: norm_case(3, 544, int8=True).launches,
+    "rms_norm_int16": lambda: norm_case(3, 544, int16=True).launches,
     "gather_rows": lambda: gather_case(5, 512, (4, 0)).launches,
     "swiglu": lambda: swiglu_case(2, 384).launches,
     "attention_prepare": lambda: prepare_case(ATTENTION, QUERIES, 256).launches,
     "attention": lambda: attention_case(ATTENTION, QUERIES, 1).launches,
-    "attention to int8": lambda: attention_case(ATTENTION, QUERIES, 1, int8=True).launches,
+    "attention to int16": lambda: attention_case(ATTENTION, QUERIES, 1, int16=True).launches,
     "attention of one group": lambda: attention_case(WIDE, QUERIES, 2).launches,
     "attention in tiles": lambda: attention_case(ATTENTION, QUERIES, 1, tile=16).launches,
     "attention in tiles of 8": lambda: attention_case(ATTENTION, QUERIES, 1, tile=8).launches,
@@ -51,10 +51,10 @@ CASES: dict[str, Callable[[], list[Launch]]] = {
     "gdn_recurrent": lambda: recurrent_case(GDN, QUERIES).launches,
     "gdn_chunk": lambda: recurrent_case(GDN, [Query(count=35, kv_valid=9)], 1).launches,
     "gdn_norm": lambda: gated_norm_case(GDN, 3).launches,
-    "gdn_norm_int8": lambda: gated_norm_case(GDN, 3, int8=True).launches,
-    "linear_int8_row": lambda: int8_case(ROW, 69),
-    "linear_int8_panel": lambda: int8_case(PANEL, 37),
-    "mlp_int8_row": lambda: int8_case(MLP_ROW, 64),
-    "mlp_int8_panel": lambda: int8_case(MLP_PANEL, 64),
+    "gdn_norm_int16": lambda: gated_norm_case(GDN, 3, int16=True).launches,
+    "linear_int16_row": lambda: int16_case(ROW, 69),
+    "linear_int16_panel": lambda: int16_case(PANEL, 37),
+    "mlp_int16_row": lambda: int16_case(MLP_ROW, 64),
+    "mlp_int16_panel": lambda: int16_case(MLP_PANEL, 64),
     "sample": lambda: sample_run(LOGITS, DRAWS, chunk=512).launches,
 }

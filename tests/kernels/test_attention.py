@@ -1,4 +1,4 @@
-"""attention_prepare, _split, _merge and _merge_int8 against float64, and row by row."""
+"""attention_prepare, _split, _merge and _merge_int16 against float64, and row by row."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from cases_layers import EDGE_ROWS, AttentionShape, Floats, attention_case, check_case, prepare_case
 from harness import UNIT, Runner, run
-from int8_rows import quantise, split_rows
+from int16_rows import quantise, split_rows
 from layer_args import Query
 
 TINY = AttentionShape(n_heads=4, n_kv_heads=2)
@@ -62,15 +62,15 @@ def test_attention(runner: Runner, shape: AttentionShape) -> None:
 
 
 @pytest.mark.parametrize("shape", [*DENSE, *RATIOS], ids=str)
-def test_attention_to_int8(runner: Runner, shape: AttentionShape) -> None:
-    check_case(runner, attention_case(shape, MIXED, 2, int8=True))
+def test_attention_to_int16(runner: Runner, shape: AttentionShape) -> None:
+    check_case(runner, attention_case(shape, MIXED, 2, int16=True))
 
 
 @pytest.mark.parametrize("shape", [TINY, RATIOS[0]], ids=str)
-def test_int8_is_the_merged_row(runner: Runner, shape: AttentionShape) -> None:
+def test_int16_is_the_merged_row(runner: Runner, shape: AttentionShape) -> None:
     """A quant is off by one at most: the two kernels may round their floats differently."""
     case = attention_case(shape, MIXED, 1)
-    other = attention_case(shape, MIXED, 1, int8=True)
+    other = attention_case(shape, MIXED, 1, int16=True)
     run(runner, [*case.launches, *other.launches])
     rows = case.arrays["out"]
     k = rows.shape[1]

@@ -9,7 +9,7 @@ import pytest
 from cases_gdn import GdnShape, conv_case, gated_norm_case, gates_case, recurrent_case
 from cases_layers import EDGE_ROWS, check_case, exact
 from harness import Runner, check, run
-from int8_rows import quantise, split_rows
+from int16_rows import quantise, split_rows
 from layer_args import Query, pass_struct, query_arrays
 
 SMALL = GdnShape(n_k_heads=2, n_v_heads=4, head_dim=64)
@@ -131,27 +131,27 @@ def test_gated_norm_rows(runner: Runner, rows: int) -> None:
 
 
 @pytest.mark.parametrize("rows", EDGE_ROWS)
-def test_gated_norm_int8_rows(runner: Runner, rows: int) -> None:
-    check_case(runner, gated_norm_case(SMALL, rows, int8=True))
+def test_gated_norm_int16_rows(runner: Runner, rows: int) -> None:
+    check_case(runner, gated_norm_case(SMALL, rows, int16=True))
 
 
 @pytest.mark.parametrize("shape", [*SHAPES, *DENSE], ids=str)
-def test_gated_norm_int8(runner: Runner, shape: GdnShape) -> None:
-    """The int8 rows are those of gdn_norm's floats, byte for byte."""
-    case, plain = (gated_norm_case(shape, 3, int8=int8) for int8 in (True, False))
+def test_gated_norm_int16(runner: Runner, shape: GdnShape) -> None:
+    """The int16 rows are those of gdn_norm's floats, byte for byte."""
+    case, plain = (gated_norm_case(shape, 3, int16=int16) for int16 in (True, False))
     check_case(runner, case)
     run(runner, plain.launches)
     (stored, *_), (out, *_) = case.launches[0].buffers, plain.launches[0].buffers
     assert np.array_equal(stored, quantise(out.astype(np.float32)))
 
 
-def test_gated_norm_int8_of_a_nan(runner: Runner) -> None:
+def test_gated_norm_int16_of_a_nan(runner: Runner) -> None:
     """All qblocks of the head are NaN, and none of another."""
-    case = gated_norm_case(SMALL, 2, int8=True)
+    case = gated_norm_case(SMALL, 2, int16=True)
     stored, o, *_ = case.launches[0].buffers
     o[1, 2, 5] = np.nan
     run(runner, case.launches)
-    _, scales, _ = split_rows(stored, SMALL.n_v_heads * SMALL.head_dim)
+    _, scales = split_rows(stored, SMALL.n_v_heads * SMALL.head_dim)
     nan_blocks = np.argwhere(np.isnan(scales)).tolist()
     assert nan_blocks == [[1, 4], [1, 5]]
 

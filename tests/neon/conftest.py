@@ -23,7 +23,7 @@ from levels import Level, deselect  # noqa: E402
 # What needs an emulator is not collected without one; test_emulator.py says why.
 collect_ignore_glob = ["*_tests.py"] if why_not() else []
 
-# A CPU of 2012 without int8 dot products, and one with all that qemu knows.
+# A CPU of 2012 without integer dot products, and one with all that qemu knows.
 CPUS = {"neon": "cortex-a53", "neon+dotprod": "max"}
 LEVELS = [Level("msl", "neon"), *(Level("twin", isa) for isa in CPUS)]
 

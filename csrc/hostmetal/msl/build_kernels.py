@@ -144,6 +144,7 @@ class Builder:
             Unit(twin.source, isa, self._objects, self._shadow, twin)
             for isa in isas
             for twin in twins
+            if twin.is_for(isa)
         ]
         with ThreadPoolExecutor(jobs) as pool:
             results = list(pool.map(self._build_unit, units))

@@ -8,12 +8,11 @@ from pathlib import Path
 
 TWIN_DIR = Path(__file__).resolve().parents[1] / "twins"
 
-# Files that multiply int8: compiled once more for CPUs with instructions for that.
-DOT_FILES = frozenset({"linear_int8.cpp"})
+# Files that multiply integers: compiled once more for CPUs with instructions for that.
+DOT_FILES = frozenset({"linear_int16.cpp"})
 DOT_FLAGS = {
     "avx2": ["-mavxvnni"],
     "avx512": ["-mavx512vnni"],
-    "neon": ["-march=armv8.2-a+dotprod"],
 }
 
 _DECLARED = re.compile(r"^MTLQWEN_TWIN\((\w+)\)", re.MULTILINE)
@@ -30,6 +29,10 @@ class TwinFile:
     def label(self) -> str:
         """Part of the name of the object file."""
         return f"twin-{self.source.stem}{'-dot' if self.dot else ''}"
+
+    def is_for(self, isa: str) -> bool:
+        """Whether a library of the CPU level holds it."""
+        return not self.dot or isa in DOT_FLAGS
 
     def flags(self, isa: str) -> list[str]:
         """What the compiler gets beyond the flags of the CPU level."""

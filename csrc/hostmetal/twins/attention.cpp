@@ -1,7 +1,7 @@
-// attention_prepare, attention_merge and attention_merge_int8: metal/attention.metal.
+// attention_prepare, attention_merge and attention_merge_int16: metal/attention.metal.
 #include "attention.h"
 
-#include "int8.h"
+#include "int16.h"
 #include "math.h"
 #include "rows.h"
 
@@ -112,15 +112,15 @@ MTLQWEN_INLINE void merge(const Dispatch& dispatch, float* out, uint32_t x, uint
              dispatch.buffer<const float>(3) + (2 * head + 1) * dim, n_splits, args.head_dim);
 }
 
-void merge_int8(const Dispatch& dispatch, uint32_t x, uint32_t row) {
+void merge_int16(const Dispatch& dispatch, uint32_t x, uint32_t row) {
   const auto& args = dispatch.args<AttentionArgs>(6);
   float out[kMaxDim];
   merge(dispatch, out, x, row);
   const uint32_t k = args.n_heads * args.head_dim;
-  uint8_t* out8 = dispatch.buffer<uint8_t>(0) + row * int8_row_bytes(k);
-  for (uint32_t d = 0; d < args.head_dim; d += kInt8Qblock) {
-    int8_quantise(out8, k, (x * args.head_dim + d) / kInt8Qblock, load(out + d),
-                  load(out + d + kWide));
+  uint8_t* out16 = dispatch.buffer<uint8_t>(0) + row * int16_row_bytes(k);
+  for (uint32_t d = 0; d < args.head_dim; d += kInt16Qblock) {
+    int16_quantise(out16, k, (x * args.head_dim + d) / kInt16Qblock, load(out + d),
+                   load(out + d + kWide));
   }
 }
 
@@ -145,8 +145,8 @@ MTLQWEN_TWIN(attention_merge) {
                         [&](uint32_t x, uint32_t row) { merge_float(dispatch, x, row); });
 }
 
-MTLQWEN_TWIN(attention_merge_int8) {
+MTLQWEN_TWIN(attention_merge_int16) {
   using namespace mtlqwen::twins;
   return for_each_group(dispatch, first, count,
-                        [&](uint32_t x, uint32_t row) { merge_int8(dispatch, x, row); });
+                        [&](uint32_t x, uint32_t row) { merge_int16(dispatch, x, row); });
 }

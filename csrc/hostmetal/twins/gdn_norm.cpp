@@ -1,6 +1,6 @@
-// What stands behind the delta rule: the gated norm, as floats or as int8 rows.
+// What stands behind the delta rule: the gated norm, as floats or as int16 rows.
 #include "gdn.h"
-#include "int8.h"
+#include "int16.h"
 #include "math.h"
 #include "twin.h"
 
@@ -52,15 +52,15 @@ MTLQWEN_TWIN(gdn_norm) {
   });
 }
 
-MTLQWEN_TWIN(gdn_norm_int8) {
+MTLQWEN_TWIN(gdn_norm_int16) {
   using namespace mtlqwen::twins;
   const Norm norm(dispatch);
-  auto* out8 = dispatch.buffer<uint8_t>(0);
+  auto* out16 = dispatch.buffer<uint8_t>(0);
   const uint32_t values = norm.args.n_v_heads * norm.args.head_dim;
   return for_each_group(dispatch, first, count, [&](uint32_t x, uint32_t y) {
-    uint8_t* to = out8 + y * int8_row_bytes(values);
+    uint8_t* to = out16 + y * int16_row_bytes(values);
     norm.head(x, y, [&](uint32_t d, Wide low, Wide high) {
-      int8_quantise(to, values, (x * norm.args.head_dim + d) / kInt8Qblock, low, high);
+      int16_quantise(to, values, (x * norm.args.head_dim + d) / kInt16Qblock, low, high);
     });
   });
 }

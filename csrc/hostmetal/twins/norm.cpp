@@ -1,5 +1,5 @@
-// rms_norm, rms_norm_int8 and gather_rows: metal/norm.metal.
-#include "int8.h"
+// rms_norm, rms_norm_int16 and gather_rows: metal/norm.metal.
+#include "int16.h"
 #include "rows.h"
 #include "twin.h"
 
@@ -18,15 +18,15 @@ void norm_row(float* out, const float* x, const float* weight, const NormArgs& a
   for (; i < args.dim; i++) out[i] = x[i] * scale * weight[i];
 }
 
-void norm_row_int8(float* out, uint8_t* out8, const float* x, const float* weight,
-                   const NormArgs& args) {
+void norm_row_int16(float* out, uint8_t* out16, const float* x, const float* weight,
+                    const NormArgs& args) {
   const float scale = norm_scale(x, args);
-  for (uint32_t i = 0; i < args.dim; i += kInt8Qblock) {
+  for (uint32_t i = 0; i < args.dim; i += kInt16Qblock) {
     const Wide low = load(x + i) * scale * load(weight + i);
     const Wide high = load(x + i + kWide) * scale * load(weight + i + kWide);
     store(out + i, low);
     store(out + i + kWide, high);
-    int8_quantise(out8, args.dim, i / kInt8Qblock, low, high);
+    int16_quantise(out16, args.dim, i / kInt16Qblock, low, high);
   }
 }
 
@@ -43,14 +43,14 @@ MTLQWEN_TWIN(rms_norm) {
   });
 }
 
-MTLQWEN_TWIN(rms_norm_int8) {
+MTLQWEN_TWIN(rms_norm_int16) {
   using namespace mtlqwen::twins;
   const auto& args = dispatch.args<mtlqwen::NormArgs>(4);
   return for_each_group(dispatch, first, count, [&](uint32_t, uint32_t row) {
     const uint64_t start = uint64_t{row} * args.dim;
-    norm_row_int8(dispatch.buffer<float>(0) + start,
-                  dispatch.buffer<uint8_t>(1) + row * int8_row_bytes(args.dim),
-                  dispatch.buffer<const float>(2) + start, dispatch.buffer<const float>(3), args);
+    norm_row_int16(dispatch.buffer<float>(0) + start,
+                   dispatch.buffer<uint8_t>(1) + row * int16_row_bytes(args.dim),
+                   dispatch.buffer<const float>(2) + start, dispatch.buffer<const float>(3), args);
   });
 }
 

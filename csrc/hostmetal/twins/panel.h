@@ -1,20 +1,19 @@
-// A panel: the weights of 16 outputs and a run of k as the int8 products want them. It is unpacked
-// once and serves all rows of the pass.
+// A panel: the weights of 16 outputs and a run of k, widened to int16 in the order of the products.
+// It is unpacked once and serves all rows of the pass.
 //
 // Functions that are not inlined are static: a file is compiled at two levels of dot.h into one library.
 #pragma once
 #include "dot.h"
-#include "int8.h"
+#include "int16.h"
 
 namespace mtlqwen::twins {
 
 constexpr uint32_t kPanelOutputs = kWide;
-constexpr uint32_t kPanelQblocks = 32;  // 18 KiB with the scales: half of a level 1 cache
-constexpr uint32_t kSteps = 8;          // of four elements, in a qblock
-// Unpacking asks for as many bytes as multiplying so many rows does; 8 rows are slower with 2 or 4.
-constexpr uint32_t kUnpackRows = 8;
+constexpr uint32_t kPanelQblocks = 16;  // 17 KiB with the scales: half of a level 1 cache
+constexpr uint32_t kSteps = 16;         // of two elements, in a qblock
 
-typedef uint8_t LooseHalfBytes __attribute__((ext_vector_type(32), aligned(1)));
+typedef int8_t Bytes __attribute__((ext_vector_type(64), aligned(64)));
+typedef int8_t LooseHalfBytes __attribute__((ext_vector_type(32), aligned(1)));
 
 // Asks for the cache lines of weights to come, a few at a time: bursts stall the loads behind them.
 class Ahead {
@@ -31,10 +30,11 @@ class Ahead {
 };
 
 struct Panel {
-  WideBytes weights[kPanelQblocks][kSteps];  // four elements of each output
+  Pairs weights[kPanelQblocks][kSteps];  // two elements of each output
   Wide scales[kPanelQblocks];
 
-  // quads[i] holds the 32 elements of outputs i and i + 4, quads[4 + i] those of i + 8 and i + 12.
+  // quads[i] holds the 32 elements of outputs i and i + 4, quads[4 + i] those of i + 8 and i + 12;
+  // of each four elements the second and third have changed places (interleave()).
   MTLQWEN_INLINE void store_transposed(uint32_t qblock, const WideInts* quads) {
     WideInts parts[2][4];
     for (uint32_t h = 0; h < 2; ++h) {
@@ -49,14 +49,33 @@ struct Panel {
       parts[h][3] = high_fours(high01, high23);
     }
     for (uint32_t i = 0; i < 4; ++i) {
-      weights[qblock][i] = (WideBytes)__builtin_shufflevector(
-          parts[0][i], parts[1][i], 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27);
-      weights[qblock][4 + i] = (WideBytes)__builtin_shufflevector(
-          parts[0][i], parts[1][i], 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
+      store_fours(qblock, i,
+                  __builtin_shufflevector(parts[0][i], parts[1][i], 0, 1, 2, 3, 8, 9, 10, 11, 16,
+                                          17, 18, 19, 24, 25, 26, 27));
+      store_fours(qblock, 4 + i,
+                  __builtin_shufflevector(parts[0][i], parts[1][i], 4, 5, 6, 7, 12, 13, 14, 15, 20,
+                                          21, 22, 23, 28, 29, 30, 31));
     }
   }
 
+  // Elements 0, 2, 1, 3 of each four: widened, the low bytes are then 0 and 1, the high ones 2 and 3.
+  static MTLQWEN_INLINE Bytes interleave(LooseHalfBytes low, LooseHalfBytes high) {
+    const Bytes all = __builtin_shufflevector(
+        low, high, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22,
+        23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45,
+        46, 47, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63);
+    return __builtin_shufflevector(all, all, 0, 2, 1, 3, 4, 6, 5, 7, 8, 10, 9, 11, 12, 14, 13, 15,
+                                   16, 18, 17, 19, 20, 22, 21, 23, 24, 26, 25, 27, 28, 30, 29, 31,
+                                   32, 34, 33, 35, 36, 38, 37, 39, 40, 42, 41, 43, 44, 46, 45, 47,
+                                   48, 50, 49, 51, 52, 54, 53, 55, 56, 58, 57, 59, 60, 62, 61, 63);
+  }
+
  private:
+  MTLQWEN_INLINE void store_fours(uint32_t qblock, uint32_t four, WideInts interleaved) {
+    const auto bytes = (Pairs)interleaved;
+    weights[qblock][2 * four] = (bytes << 8) >> 8;
+    weights[qblock][2 * four + 1] = bytes >> 8;
+  }
   static MTLQWEN_INLINE WideInts low_pairs(WideInts a, WideInts b) {
     return __builtin_shufflevector(a, b, 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29);
   }
@@ -75,7 +94,7 @@ struct Panel {
 
 // The rows of a pass, or some of them, from the element of k where the panel begins.
 struct RowsPart {
-  const uint8_t* first;  // int8 row
+  const uint8_t* first;  // int16 row
   uint32_t k;            // of a whole row
   uint32_t qblock;       // where the panel begins
 };
@@ -86,30 +105,27 @@ template <uint32_t kRows>
 __attribute__((noinline, min_vector_width(512))) static void
 multiply_tile(const Panel& panel, uint32_t qblocks, RowsPart rows, Wide* sums, Ahead& ahead,
               uint64_t ahead_bytes) {
-  const int8_t* quants[kRows];
+  const int16_t* quants[kRows];
   float scales[kRows][kPanelQblocks];
-  int32_t starts[kRows][kPanelQblocks];
   Wide totals[kRows];
   for (uint32_t r = 0; r < kRows; ++r) {
-    const uint8_t* row = rows.first + r * int8_row_bytes(rows.k);
-    quants[r] = int8_quants(row) + uint64_t{rows.qblock} * kInt8Qblock;
-    const float* from = int8_scales(row, rows.k) + rows.qblock;
-    const int32_t* row_sums = int8_sums(row, rows.k) + rows.qblock;
+    const uint8_t* row = rows.first + r * int16_row_bytes(rows.k);
+    quants[r] = int16_quants(row) + uint64_t{rows.qblock} * kInt16Qblock;
+    const float* from = int16_scales(row, rows.k) + rows.qblock;
     for (uint32_t b = 0; b < qblocks; ++b) scales[r][b] = from[b];
-    for (uint32_t b = 0; b < qblocks; ++b) starts[r][b] = -kBias * row_sums[b];
     totals[r] = sums[r];
   }
   for (uint32_t b = 0; b < qblocks; ++b) {
     ahead.advance(ahead_bytes);
     WideInts products[kRows];
 #pragma unroll
-    for (uint32_t r = 0; r < kRows; ++r) products[r] = kBias != 0 ? starts[r][b] : 0;
+    for (uint32_t r = 0; r < kRows; ++r) products[r] = 0;
 #pragma unroll
     for (uint32_t s = 0; s < kSteps; ++s) {
-      const Weights w = to_weights(panel.weights[b][s]);
+      const Pairs w = panel.weights[b][s];
 #pragma unroll
       for (uint32_t r = 0; r < kRows; ++r) {
-        products[r] = multiply(products[r], w, broadcast4(quants[r] + b * kInt8Qblock + s * 4));
+        products[r] = multiply(products[r], w, broadcast2(quants[r] + b * kInt16Qblock + s * 2));
       }
     }
 #pragma unroll
@@ -141,7 +157,7 @@ multiply_panel(const uint8_t* weights, uint32_t k, const uint8_t* in, uint32_t n
 
   // The next panel's bytes are asked for while this one is worked on, in step with the work.
   const uint64_t row_bytes = Format::row_bytes(k);
-  const uint32_t qblocks = k / kInt8Qblock;
+  const uint32_t qblocks = k / kInt16Qblock;
   const uint32_t tiles = (n_rows + kTileRows - 1) / kTileRows;
   const uint64_t qblock_bytes = kPanelOutputs * row_bytes / qblocks;
   const uint64_t unpack_bytes = qblock_bytes * kUnpackRows / (kUnpackRows + n_rows);
@@ -153,7 +169,7 @@ multiply_panel(const uint8_t* weights, uint32_t k, const uint8_t* in, uint32_t n
     for (uint32_t t = 0; t < tiles; ++t) {
       const uint32_t from = n_rows * t / tiles;
       const uint32_t to = n_rows * (t + 1) / tiles;
-      const RowsPart rows{in + from * int8_row_bytes(k), k, b};
+      const RowsPart rows{in + from * int16_row_bytes(k), k, b};
       multiply_rows<kTileRows>(to - from, panel, count, rows, sums + from, ahead, tile_bytes);
     }
   }

@@ -2,7 +2,7 @@
 //
 // A twin is a kernel of metal/ written again by hand for CPU vectors: the same name, arguments and
 // grid. It exists for speed alone. hostmetal runs it in the place of the MSL kernel unless
-// MTLQWEN_HOST_KERNELS=msl. Twins are compiled once for each CPU level; files that multiply int8
+// MTLQWEN_HOST_KERNELS=msl. Twins are compiled once for each CPU level; files that multiply int16
 // once more with MTLQWEN_DOT (msl/twins.py lists them).
 #pragma once
 #include <stdint.h>

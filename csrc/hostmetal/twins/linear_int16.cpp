@@ -1,7 +1,7 @@
-// Linears over int8 rows, and the MLP's gate and up with what follows them. Two ways:
+// Linears over int16 rows, and the MLP's gate and up with what follows them. Two ways:
 //
-// row: one int8 row. The weights stream by once, in the order of memory, a row of them after the
-// other, two qblocks at a time; bound by memory.
+// row: one int16 row. The weights stream by once, in the order of memory, a row of them after the
+// other; bound by memory.
 //
 // panel: any number of rows. Sixteen outputs are unpacked into a panel, which serves all rows.
 #include "math.h"
@@ -16,82 +16,41 @@ constexpr uint32_t kRowOutputs = 64;    // of a threadgroup of linear_*_row
 constexpr uint32_t kGroupOutputs = 32;  // of a threadgroup of the others
 constexpr uint32_t kMostRows = 128;     // of a pass
 constexpr uint32_t kAheadBytes = 8192;  // of a row: what memory sends while one is waited for
-constexpr uint32_t kPreparedPairs = 128;
 
-typedef uint8_t LooseBytes __attribute__((ext_vector_type(64), aligned(1)));
-
-// Two qblocks of an int8 row, ready to be multiplied.
-struct Pair {
-  WideBytes x;
-  WideInts start;
-  Wide scales;
-};
-
-MTLQWEN_INLINE Pair prepare(WideBytes x, float low_scale, float high_scale) {
-  WideInts start = 0;
-  if (kBias != 0) start -= multiply(start, to_weights(WideBytes(kBias)), to_activations(x));
-  return {x, start, halves_of(low_scale, high_scale)};
-}
-
-// An int8 row that many rows of weights are multiplied with.
-class PreparedRow {
+// An int16 row that many rows of weights are multiplied with.
+class InputRow {
  public:
-  MTLQWEN_INLINE PreparedRow(const uint8_t* row, uint32_t k)
-      : quants_(row), scales_(int8_scales(row, k)), qblocks_(k / kInt8Qblock) {
-    prepared_ = qblocks_ / 2 < kPreparedPairs ? qblocks_ / 2 : kPreparedPairs;
-    for (uint32_t p = 0; p < prepared_; ++p) pairs_[p] = load_pair(p);
-  }
+  MTLQWEN_INLINE InputRow(const uint8_t* row, uint32_t k)
+      : quants_(int16_quants(row)), scales_(int16_scales(row, k)), qblocks_(k / kInt16Qblock) {}
 
   // Two totals: one would wait for its last addition.
   template <class Format>
   MTLQWEN_INLINE float dot(const uint8_t* weights) const {
-    const uint32_t pairs = qblocks_ / 2;
     Wide totals[2] = {};
-    uint32_t p = 0;
-    for (; p + 1 < prepared_; p += 2) {
-      totals[0] = add<Format>(totals[0], weights, p, pairs_[p]);
-      totals[1] = add<Format>(totals[1], weights, p + 1, pairs_[p + 1]);
+    uint32_t b = 0;
+    for (; b + 2 <= qblocks_; b += 2) {
+      __builtin_prefetch(weights + kAheadBytes);
+      for (uint32_t i = 0; i < 2; ++i) {
+        totals[i] = add<Format>(totals[i], weights, b + i);
+        weights += Format::kQblockBytes;
+      }
     }
-    for (; p < pairs; ++p) totals[p % 2] = add<Format>(totals[p % 2], weights, p, load_pair(p));
-    if (qblocks_ % 2 != 0) {
-      WideBytes bytes;
-      Wide scales;
-      Format::single(weights + uint64_t{qblocks_ - 1} * Format::kQblockBytes, bytes, scales);
-      totals[0] = multiply_pair(totals[0], bytes, scales, last());
-    }
+    if (b < qblocks_) totals[0] = add<Format>(totals[0], weights, b);
     return fold(totals[0] + totals[1]);
   }
 
  private:
   template <class Format>
-  static MTLQWEN_INLINE Wide add(Wide total, const uint8_t* weights, uint32_t p, const Pair& pair) {
-    const uint8_t* qblocks = weights + uint64_t{p} * 2 * Format::kQblockBytes;
-    __builtin_prefetch(qblocks + kAheadBytes);
-    WideBytes bytes;
-    Wide scales;
-    Format::pair(qblocks, bytes, scales);
-    return multiply_pair(total, bytes, scales, pair);
-  }
-  static MTLQWEN_INLINE Wide multiply_pair(Wide total, WideBytes weights, Wide scales,
-                                           const Pair& pair) {
-    const WideInts products = multiply(pair.start, to_weights(weights), to_activations(pair.x));
-    return multiply_add(__builtin_convertvector(products, Wide), scales * pair.scales, total);
-  }
-  [[nodiscard]] MTLQWEN_INLINE Pair load_pair(uint32_t p) const {
-    const auto* x = reinterpret_cast<const LooseBytes*>(quants_ + uint64_t{p} * 2 * kInt8Qblock);
-    return prepare(*x, scales_[2 * p], scales_[2 * p + 1]);
-  }
-  [[nodiscard]] MTLQWEN_INLINE Pair last() const {
-    const uint32_t b = qblocks_ - 1;
-    const auto* x = reinterpret_cast<const LooseHalfBytes*>(quants_ + uint64_t{b} * kInt8Qblock);
-    return prepare(join(*x, LooseHalfBytes(0)), scales_[b], 0.0F);
+  [[nodiscard]] MTLQWEN_INLINE Wide add(Wide total, const uint8_t* qblock, uint32_t b) const {
+    const auto x = *reinterpret_cast<const LoosePairs*>(quants_ + uint64_t{b} * kInt16Qblock);
+    const WideInts products = multiply(WideInts(0), Format::weights(qblock), x);
+    return multiply_add(__builtin_convertvector(products, Wide),
+                        Wide(Format::scale(qblock) * scales_[b]), total);
   }
 
-  const uint8_t* quants_;
+  const int16_t* quants_;
   const float* scales_;
   uint32_t qblocks_;
-  uint32_t prepared_;
-  Pair pairs_[kPreparedPairs];
 };
 
 // Asks for the first `bytes` of the weights of a range of threadgroups, which nobody has yet.
@@ -104,7 +63,7 @@ MTLQWEN_INLINE void ask_first(const Dispatch& dispatch, uint64_t first, const ui
 template <class Format>
 MTLQWEN_INLINE void multiply_row(float* out, const uint8_t* in, const uint8_t* weight, uint32_t k,
                                  uint32_t first, uint32_t last, bool accumulate) {
-  const PreparedRow row(in, k);
+  const InputRow row(in, k);
   for (uint32_t o = first; o < last; ++o) {
     const float sum = row.template dot<Format>(weight + o * Format::row_bytes(k));
     out[o] = accumulate ? out[o] + sum : sum;
@@ -123,7 +82,7 @@ __attribute__((min_vector_width(512))) int linear_row(const Dispatch& dispatch, 
   return for_each_group(dispatch, first, count, [&](uint32_t x, uint32_t y) {
     const uint32_t from = x * kRowOutputs;
     const uint32_t to = args.n - from < kRowOutputs ? args.n : from + kRowOutputs;
-    multiply_row<Format>(out + uint64_t{y} * args.n, in + y * int8_row_bytes(args.k), weight,
+    multiply_row<Format>(out + uint64_t{y} * args.n, in + y * int16_row_bytes(args.k), weight,
                          args.k, from, to, accumulate);
   });
 }
@@ -160,9 +119,9 @@ __attribute__((min_vector_width(512))) int linear_panel(const Dispatch& dispatch
   return for_each_group(dispatch, first, count, [&](uint32_t x, uint32_t y) {
     const uint64_t first_row = uint64_t{y} * kMostRows;
     const uint32_t rows = rows_of_group(pass, y);
-    const uint8_t* from = in + first_row * int8_row_bytes(args.k);
+    const uint8_t* from = in + first_row * int16_row_bytes(args.k);
     for (uint32_t r = 0; args.n < kPanelOutputs && r < rows; ++r) {
-      multiply_row<Format>(out + (first_row + r) * args.n, from + r * int8_row_bytes(args.k),
+      multiply_row<Format>(out + (first_row + r) * args.n, from + r * int16_row_bytes(args.k),
                            weight, args.k, 0, args.n, accumulate);
     }
     for (uint32_t i = 0; args.n >= kPanelOutputs && i < kGroupOutputs; i += kPanelOutputs) {
@@ -188,18 +147,19 @@ __attribute__((min_vector_width(512))) int mlp_row(const Dispatch& dispatch, uin
   const auto* up = dispatch.buffer<uint8_t>(3);
   const auto& args = dispatch.args<LinearArgs>(4);
   const uint64_t row_bytes = Format::row_bytes(args.k);
-  ask_first(dispatch, first, gate, kInt8Qblock * row_bytes, kAheadBytes);
-  ask_first(dispatch, first, up, kInt8Qblock * row_bytes, kAheadBytes);
+  ask_first(dispatch, first, gate, kInt16Qblock * row_bytes, kAheadBytes);
+  ask_first(dispatch, first, up, kInt16Qblock * row_bytes, kAheadBytes);
   return for_each_group(dispatch, first, count, [&](uint32_t x, uint32_t y) {
-    const PreparedRow row(in + y * int8_row_bytes(args.k), args.k);
-    float sums[2][kInt8Qblock];
-    for (uint32_t i = 0; i < kInt8Qblock; ++i) {
-      const uint64_t offset = (uint64_t{x} * kInt8Qblock + i) * row_bytes;
+    const InputRow row(in + y * int16_row_bytes(args.k), args.k);
+    float sums[2][kInt16Qblock];
+    for (uint32_t i = 0; i < kInt16Qblock; ++i) {
+      const uint64_t offset = (uint64_t{x} * kInt16Qblock + i) * row_bytes;
       sums[0][i] = row.template dot<Format>(gate + offset);
       sums[1][i] = row.template dot<Format>(up + offset);
     }
-    int8_quantise(out + y * int8_row_bytes(args.n), args.n, x, silu(load(sums[0])) * load(sums[1]),
-                  silu(load(sums[0] + kWide)) * load(sums[1] + kWide));
+    int16_quantise(out + y * int16_row_bytes(args.n), args.n, x,
+                   silu(load(sums[0])) * load(sums[1]),
+                   silu(load(sums[0] + kWide)) * load(sums[1] + kWide));
   });
 }
 
@@ -213,22 +173,22 @@ __attribute__((min_vector_width(512))) int mlp_panel(const Dispatch& dispatch, u
   const auto& args = dispatch.args<LinearArgs>(4);
   const auto& pass = dispatch.args<Pass>(5);
   const uint64_t row_bytes = Format::row_bytes(args.k);
-  ask_first(dispatch, first, gate, kInt8Qblock * row_bytes, kPanelOutputs * row_bytes);
-  ask_first(dispatch, first, up, kInt8Qblock * row_bytes, kPanelOutputs * row_bytes);
+  ask_first(dispatch, first, gate, kInt16Qblock * row_bytes, kPanelOutputs * row_bytes);
+  ask_first(dispatch, first, up, kInt16Qblock * row_bytes, kPanelOutputs * row_bytes);
   Wide gates[2][kMostRows];
   Wide ups[2][kMostRows];
   return for_each_group(dispatch, first, count, [&](uint32_t x, uint32_t y) {
     const uint64_t first_row = uint64_t{y} * kMostRows;
     const uint32_t rows = rows_of_group(pass, y);
-    const uint8_t* from = in + first_row * int8_row_bytes(args.k);
+    const uint8_t* from = in + first_row * int16_row_bytes(args.k);
     for (uint32_t half = 0; half < 2; ++half) {
-      const uint64_t offset = (uint64_t{x} * kInt8Qblock + half * kPanelOutputs) * row_bytes;
+      const uint64_t offset = (uint64_t{x} * kInt16Qblock + half * kPanelOutputs) * row_bytes;
       multiply_panel<Format>(gate + offset, args.k, from, rows, gates[half]);
       multiply_panel<Format>(up + offset, args.k, from, rows, ups[half]);
     }
     for (uint32_t r = 0; r < rows; ++r) {
-      int8_quantise(out + (first_row + r) * int8_row_bytes(args.n), args.n, x,
-                    silu(gates[0][r]) * ups[0][r], silu(gates[1][r]) * ups[1][r]);
+      int16_quantise(out + (first_row + r) * int16_row_bytes(args.n), args.n, x,
+                     silu(gates[0][r]) * ups[0][r], silu(gates[1][r]) * ups[1][r]);
     }
   });
 }
@@ -238,15 +198,15 @@ __attribute__((min_vector_width(512))) int mlp_panel(const Dispatch& dispatch, u
 
 using mtlqwen::twins::FormatQ8_0;
 
-MTLQWEN_TWIN(linear_q8_0_int8_row) {
+MTLQWEN_TWIN(linear_q8_0_int16_row) {
   return mtlqwen::twins::linear_row<FormatQ8_0>(dispatch, first, count);
 }
-MTLQWEN_TWIN(linear_q8_0_int8_panel) {
+MTLQWEN_TWIN(linear_q8_0_int16_panel) {
   return mtlqwen::twins::linear_panel<FormatQ8_0>(dispatch, first, count);
 }
-MTLQWEN_TWIN(mlp_q8_0_int8_row) {
+MTLQWEN_TWIN(mlp_q8_0_int16_row) {
   return mtlqwen::twins::mlp_row<FormatQ8_0>(dispatch, first, count);
 }
-MTLQWEN_TWIN(mlp_q8_0_int8_panel) {
+MTLQWEN_TWIN(mlp_q8_0_int16_panel) {
   return mtlqwen::twins::mlp_panel<FormatQ8_0>(dispatch, first, count);
 }

@@ -1,0 +1,45 @@
+// Int16 rows: activations as the integer linears read them. A row of k elements, k a multiple of 32,
+// is 68 * (k / 32) bytes, rows lie one after the other:
+//
+//   int16 q[k], float scale[k / 32]      x[i] ~ q[i] * scale[i / 32]
+//
+// Per 32 elements: scale = max|x| / 32767, q = rint(x * (32767 / max|x|)), so |error| <= scale / 2
+// but for rounding. Where max|x| < 2^-100 all are 0: no quotient leaves the normal floats. Where an x
+// is NaN or infinite, q = 0 and scale = NaN, so the result is NaN. The sum of 32 products with int8
+// weights fits 32 bits. csrc/hostmetal/twins/int16.h makes the same bytes.
+#pragma once
+#include <metal_stdlib>
+using namespace metal;
+
+enum : uint { kInt16Qblock = 32, kInt16QblockBytes = 68 };
+
+inline ulong int16_row_bytes(uint k) { return ulong(k / kInt16Qblock) * kInt16QblockBytes; }
+
+// Of the row that starts at `row`; k elements.
+inline device const float* int16_scales(device const uchar* row, uint k) {
+  return (device const float*)(row + 2 * k);
+}
+
+// Quantises the 32 elements that eight neighbouring lanes hold, four each: x has the elements from
+// `first` on, a multiple of 4. All lanes of the simdgroup call it; where first >= k nothing is
+// stored.
+inline void int16_quantise(device uchar* row, uint k, uint first, float4 x, uint lane) {
+  // The bits of |x| are ordered as the values are, with infinity and NaN above all others.
+  const uint4 magnitudes = as_type<uint4>(x) & 0x7FFFFFFFu;
+  uint most = max(max(magnitudes.x, magnitudes.y), max(magnitudes.z, magnitudes.w));
+  for (ushort mask = 1; mask < 8; mask *= 2) most = max(most, simd_shuffle_xor(most, mask));
+  const bool is_finite = most < 0x7F800000u;
+  const bool is_zero = most < (127u - 100u) << 23;
+
+  int4 q = int4(0);
+  float scale = is_finite ? 0.0f : as_type<float>(0x7FC00000u);
+  if (is_finite && !is_zero) {
+    q = int4(rint(x * (32767.0f / as_type<float>(most))));
+    scale = as_type<float>(most) / 32767.0f;
+  }
+
+  if (first >= k) return;
+  device short* quants = (device short*)row + first;
+  for (uint i = 0; i < 4; i++) quants[i] = short(q[i]);
+  if (lane % 8 == 0) ((device float*)(row + 2 * k))[first / kInt16Qblock] = scale;
+}
