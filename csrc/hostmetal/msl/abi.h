@@ -35,7 +35,7 @@ typedef struct {
   const MslConstant* constants;
   const void* entry;  // private to the library
   MslTwin twin;       // null: there is none
-  MslTwin dot_twin;   // for CPUs that multiply and add int16 in one instruction; null: `twin` serves
+  MslTwin dot_twin;   // for CPUs with integer dot products; null: `twin` serves
 } MslKernel;
 
 typedef struct MslDispatch {
