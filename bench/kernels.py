@@ -1,8 +1,8 @@
 """Speed of every kernel: bytes moved, time, bandwidth, and its share of measured ceilings.
 
 The cases are those of `tests/kernels`. The copy runs on the same device through the same path, the
-read is a plain loop; both move more than a cache holds, so a case that stays within a cache may
-exceed them.
+read is a plain loop; both move more than a cache holds, so a case that stays within a cache, as
+most do, may exceed them. --from-memory adds linears over more weights than a cache holds.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "kerne
 
 from bench_layers import SIZES as LAYER_SIZES
 from bench_layers import layer_bench
-from bench_linear import copy_bench, linear_bench
+from bench_linear import copy_bench, int8_case, linear_bench, linear_case
 from cases import SIZES
 from harness import Launch, Runner, open_runner, run
 
 ROUNDS = 7  # the best one counts
+MEMORY_WEIGHTS = 128 << 20  # of a linear that no cache holds
 MIN_ROUND_S = 2e-3  # a round repeats its launches until it takes this long
 
 
@@ -79,11 +80,23 @@ def measure(runner: Runner, case: Bench, copy_gb_per_s: float, read: float) -> M
     )
 
 
-def cases(size: str, fmt: str, gpu_launches: bool) -> Iterator[Bench]:
+def memory_bench(size: str, fmt: str, software: bool) -> Iterator[Bench]:
+    """What linears of decoding reach where the weights come from memory."""
+    hidden = SIZES[size][0]
+    outputs = MEMORY_WEIGHTS // hidden // 128 * 128
+    for rows in (1, 2, 4, 8):
+        yield linear_case(fmt, rows, outputs, hidden, software)
+        if software and (case := int8_case(fmt, rows, outputs, hidden)):
+            yield case
+
+
+def cases(size: str, fmt: str, gpu_launches: bool, from_memory: bool) -> Iterator[Bench]:
     """All of one size; layer kernels have cases of two sizes only."""
     yield from linear_bench(size, fmt, software=not gpu_launches)
     if size in LAYER_SIZES:
         yield from layer_bench(size)
+    if from_memory:
+        yield from memory_bench(size, fmt, software=not gpu_launches)
 
 
 def main() -> None:
@@ -93,6 +106,7 @@ def main() -> None:
     parser.add_argument("--format", choices=("f32", "f16", "bf16", "q8_0"), default="q8_0")
     parser.add_argument("--only", default="", help="part of the names of the cases to run")
     parser.add_argument("--gpu-launches", action="store_true", help="the table's rows for GPUs")
+    parser.add_argument("--from-memory", action="store_true", help="add cases beyond the caches")
     parser.add_argument("--json", type=Path, help="also write the results here")
     options = parser.parse_args()
 
@@ -104,7 +118,7 @@ def main() -> None:
     print(f"read bandwidth: {read:.1f} GB/s")
     print(f"{'case':52} {'KiB':>9} {'us':>10} {'GB/s':>7} {'copy':>6} {'read':>6} {'GMAC/s':>7}")
     results = []
-    for case in cases(options.size, options.format, options.gpu_launches):
+    for case in cases(options.size, options.format, options.gpu_launches, options.from_memory):
         if options.only not in str(case):
             continue
         line = measure(runner, case, copy_gb_per_s, read)

@@ -111,4 +111,5 @@ class Llama:
 
 
 if __name__ == "__main__":
-    serve("llama.cpp", f"llama-cpp-python {llama_cpp.__version__}", Llama)
+    built = llama_cpp.llama_print_system_info().decode().strip(" |")
+    serve("llama.cpp", f"llama-cpp-python {llama_cpp.__version__} ({built})", Llama)
