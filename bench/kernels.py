@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "kerne
 
 from bench_layers import SIZES as LAYER_SIZES
 from bench_layers import layer_bench
-from bench_linear import copy_bench, int8_case, linear_bench, linear_case
+from bench_linear import copy_bench, int16_case, linear_bench, linear_case
 from cases import SIZES
 from harness import Launch, Runner, open_runner, run
 
@@ -86,7 +86,7 @@ def memory_bench(size: str, fmt: str, software: bool) -> Iterator[Bench]:
     outputs = MEMORY_WEIGHTS // hidden // 128 * 128
     for rows in (1, 2, 4, 8):
         yield linear_case(fmt, rows, outputs, hidden, software)
-        if software and (case := int8_case(fmt, rows, outputs, hidden)):
+        if software and (case := int16_case(fmt, rows, outputs, hidden)):
             yield case
 
 
