@@ -17,17 +17,32 @@ void HostArgumentTable::bind(uint64_t address, uint64_t index) {
   }
 }
 
+std::vector<Command> AllocatorState::take() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(spare_, {});
+}
+
+void AllocatorState::give_back(std::vector<Command> commands) {
+  commands.clear();
+  const std::lock_guard lock(mutex_);
+  if (commands.capacity() > spare_.capacity()) spare_.swap(commands);
+}
+
+Recording::~Recording() {
+  if (allocator) allocator->give_back(std::move(commands));
+}
+
 void HostCommandBuffer::begin(const MTL4::CommandAllocator* allocator) {
   const bool is_open = recording_ && !has_ended_;
   recording_ = std::make_unique<Recording>();
   has_ended_ = false;
-  recording_->commands.reserve(n_commands_);
   device_->executor().expect_turn();
   if (is_open) recording_->refuse("[hostmetal] command buffer: begun twice without an end");
   if (!allocator) {
     return recording_->refuse("[hostmetal] command buffer: begun without an allocator");
   }
   recording_->allocator = static_cast<const HostCommandAllocator*>(allocator)->state;
+  recording_->commands = recording_->allocator->take();
   if (recording_->allocator->was_reset_early.exchange(false)) {
     recording_->refuse("[hostmetal] command allocator: reset while its commands were running");
   }
@@ -52,7 +67,6 @@ std::unique_ptr<Recording> HostCommandBuffer::take() {
   if (recording_ && !has_ended_) {
     recording_->refuse("[hostmetal] command buffer: committed before endCommandBuffer");
   }
-  if (recording_) n_commands_ = recording_->commands.size();
   return std::move(recording_);
 }
 

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <variant>
 #include <vector>
@@ -20,8 +21,10 @@ using Addresses = std::array<uint64_t, MSL_MAX_BUFFERS>;
 using ThreadgroupBytes = std::array<uint32_t, MSL_MAX_THREADGROUP_SLOTS>;
 
 struct DispatchCommand {
+  DispatchCommand() {}  // leaves the arrays as they are: a pass has hundreds of these
+
   NS::SharedPtr<HostPipeline> pipeline;
-  Addresses addresses;  // a snapshot of the argument table
+  Addresses addresses;  // a snapshot of what the kernel uses of the argument table
   std::array<uint32_t, 3> groups;
   std::array<uint32_t, 3> threads;
   ThreadgroupBytes threadgroup_bytes;
@@ -59,13 +62,27 @@ using Command =
     std::variant<DispatchCommand, CopyCommand, FillCommand, BarrierCommand, TimestampCommand>;
 
 // Shared by an allocator and the recordings that it holds.
-struct AllocatorState {
+class AllocatorState {
+ public:
+  // Memory for commands, from one recording to the next.
+  [[nodiscard]] std::vector<Command> take();
+  void give_back(std::vector<Command> commands);
+
   std::atomic<uint32_t> in_flight{0};
   std::atomic<bool> was_reset_early{false};
+
+ private:
+  std::mutex mutex_;
+  std::vector<Command> spare_;  // empty
 };
 
 // What stands between begin and end of a command buffer; the queue takes it at commit.
 struct Recording {
+  Recording() = default;
+  ~Recording();
+  Recording(const Recording&) = delete;
+  Recording& operator=(const Recording&) = delete;
+
   std::vector<Command> commands;
   std::vector<NS::SharedPtr<HostResidencySet>> residency_sets;
   std::shared_ptr<AllocatorState> allocator;
@@ -110,7 +127,6 @@ class HostCommandBuffer final : public MTL4::CommandBuffer {
   const NS::SharedPtr<HostDevice> device_;
   std::unique_ptr<Recording> recording_;
   bool has_ended_ = false;
-  size_t n_commands_ = 0;  // of the last recording: the next one is likely as long
 };
 
 class HostEncoder final : public MTL4::ComputeCommandEncoder {

@@ -1,4 +1,6 @@
 // The compute encoder: every misuse that can be seen while recording is found here.
+#include <algorithm>
+#include <bit>
 #include <limits>
 #include <utility>
 
@@ -39,12 +41,16 @@ void HostEncoder::dispatch(const MTL::Size& groups, const MTL::Size& threads) {
   std::string problem = check_dispatch(groups, threads);
   if (problem.empty()) problem = check_arguments();
   if (!problem.empty()) return refuse(concat("kernel ", pipeline->kernel->name, ": ", problem));
-  recording->commands.emplace_back(
-      DispatchCommand{.pipeline = pipeline,
-                      .addresses = arguments ? arguments->addresses : Addresses{},
-                      .groups = to_array(groups),
-                      .threads = to_array(threads),
-                      .threadgroup_bytes = threadgroup_bytes});
+  Command& command = recording->commands.emplace_back(std::in_place_type<DispatchCommand>);
+  auto& dispatched = std::get<DispatchCommand>(command);
+  dispatched.pipeline = pipeline;
+  const int n_bindings = std::bit_width(pipeline->kernel->buffer_mask);
+  if (n_bindings != 0) {
+    std::copy_n(arguments->addresses.begin(), n_bindings, dispatched.addresses.begin());
+  }
+  dispatched.groups = to_array(groups);
+  dispatched.threads = to_array(threads);
+  dispatched.threadgroup_bytes = threadgroup_bytes;
 }
 
 std::string HostEncoder::check_dispatch(const MTL::Size& groups, const MTL::Size& threads) const {

@@ -273,6 +273,7 @@ class Driver:
         for mailbox in self._served():
             if mailbox.unwanted:
                 self._forget(mailbox)
+                mailbox.ring()
         for _ in range(rings):  # only now: a signal before this line leaves them there
             self._bell.get_nowait()
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 
 from mtlqwen.driver import Driver, stop_at_exit
-from mtlqwen.mailbox import Mailbox, Poll
+from mtlqwen.mailbox import Bell, Mailbox, Poll
 from mtlqwen.result import Completion, FinishReason, Piece, Timings, Usage
 from mtlqwen.stream import Transcript
 
@@ -144,13 +144,20 @@ class Generation:
             stop_at_exit()
             raise copy.copy(error)  # each reader's raise adds its own traceback
 
-    def wait(self, ready: Callable[[], bool], timeout: float | None = None) -> bool:
-        """Wait until ``ready``; False when ``timeout`` seconds have passed before."""
+    def wait(self, ready: Callable[[], bool]) -> None:
+        """Wait until ``ready``, which news may bring about."""
+        self._wait(self.mailbox.bells, ready, None)
+
+    def wait_for_end(self, timeout: float | None) -> bool:
+        """Wait until it has ended; False when ``timeout`` seconds have passed before."""
+        return self._wait(self.mailbox.end_bells, self.ended, timeout)
+
+    def _wait(self, bells: list[Bell], ready: Callable[[], bool], timeout: float | None) -> bool:
         if ready():
             return True
         end = None if timeout is None else time.monotonic() + timeout
         bell: SimpleQueue[Mailbox] = SimpleQueue()
-        self.mailbox.bells.append(bell)
+        bells.append(bell)
         try:
             while not ready():
                 left = None if end is None else end - time.monotonic()
@@ -158,7 +165,7 @@ class Generation:
                     return ready()
             return True
         finally:
-            self.mailbox.bells.remove(bell)
+            bells.remove(bell)
 
     def result(self) -> Completion:
         """Return what was generated, finished or not."""

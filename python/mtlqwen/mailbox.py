@@ -48,12 +48,14 @@ class Mailbox:
         error: what ended the sequence instead of a finish reason.
         dropped: nobody wants more of it.
         bells: rung after every change; a reader hangs its own.
+        end_bells: rung when nothing more will come, for readers who need not wake before.
     """
 
     __slots__ = (
         "__weakref__",
         "bells",
         "dropped",
+        "end_bells",
         "error",
         "fresh",
         "last",
@@ -71,6 +73,7 @@ class Mailbox:
         self.error: BaseException | None = None
         self.dropped = False
         self.bells: list[Bell] = []
+        self.end_bells: list[Bell] = []
         self.owner: weakref.ref[object] | None = None
 
     @property
@@ -91,8 +94,8 @@ class Mailbox:
     def settle(self) -> None:
         """Take in what is fresh. Done twice, it changes nothing more."""
         for poll in self.fresh:
-            start = poll.completion_tokens - len(poll.token_ids)
-            self.tokens[start:] = poll.token_ids
+            token_ids = poll.token_ids  # each access makes a list
+            self.tokens[poll.completion_tokens - len(token_ids) :] = token_ids
             self.last = poll  # after its tokens: whoever sees the end must see them all
         self.fresh.clear()
 
@@ -100,3 +103,6 @@ class Mailbox:
         """Wake all who wait for this sequence."""
         for bell in tuple(self.bells):
             bell.put(self)
+        if self.end_bells and (self.dropped or self.ended):
+            for bell in tuple(self.end_bells):
+                bell.put(self)

@@ -67,7 +67,7 @@ class Handle:
             MtlqwenError: it failed.
             RuntimeError: the engine was closed.
         """
-        if not self._generation.wait(self._generation.ended, timeout):
+        if not self._generation.wait_for_end(timeout):
             raise TimeoutError(
                 f"[engine] result: not there in time (waited {timeout} s); the generation goes on, "
                 "cancel() ends it"
@@ -196,7 +196,7 @@ def collect(driver: Driver, generations: Sequence[Generation]) -> list[Completio
     try:
         for generation in generations:
             running[generation.mailbox] = generation
-            generation.mailbox.bells.append(bell)
+            generation.mailbox.end_bells.append(bell)
             handles.append(Handle(generation, driver, None))
         while running:
             mailbox = driver.wait(bell)

@@ -152,24 +152,45 @@ def test_an_interrupt_cancels_its_sequence_and_the_engine_goes_on(
 ) -> None:
     core = FakeCore(endless, step_s=0.001)
     engine = make_engine(core)
-    reads = 0
+    left = 0
     wait = engine._driver.wait
 
     def interrupted(bell: object, timeout: float | None = None) -> object:
-        nonlocal reads
-        reads += 1
-        if reads == 3:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            assert wait_until(lambda: core.live() == 1)
             raise KeyboardInterrupt
         return wait(bell, timeout)  # type: ignore[arg-type]
 
     monkeypatch.setattr(engine._driver, "wait", interrupted)
-    for call in (engine.generate, lambda *a, **k: list(engine.stream(*a, **k))):
-        reads = 0
+    # A call for the whole text waits once, for the end.
+    calls = ((engine.generate, 1), (lambda *a, **k: list(engine.stream(*a, **k)), 3))
+    for call, n_waits in calls:
+        left = n_waits
         with pytest.raises(KeyboardInterrupt):
             call("a", max_tokens=LONG)
         assert wait_until(lambda: core.live() == 0 and not core.sequences)
     core.script = say("fine")
     assert engine.generate("a") == "fine"
+
+
+def test_who_wants_the_whole_text_wakes_at_its_end_only(
+    make_engine: MakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = make_engine(FakeCore(endless))
+    waits: list[object] = []
+    wait = engine._driver.wait
+
+    def counted(bell: object, timeout: float | None = None) -> object:
+        waits.append(bell)
+        return wait(bell, timeout)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(engine._driver, "wait", counted)
+    assert [len(text.token_ids) for text in engine.generate(["a", "b"], max_tokens=40)] == [40, 40]
+    assert len(waits) == 2  # one for each prompt
+    assert len(engine.submit("a", max_tokens=40).result().token_ids) == 40
+    assert len(waits) <= 3
 
 
 def test_an_embedder_steps_by_itself(make_engine: MakeEngine, say: Say) -> None:
