@@ -20,6 +20,7 @@ def open_tiny(
     context: int = 1024,
     slots: int = 8,
     threads: int = 0,
+    deterministic: bool = False,
 ) -> _core.Engine:
     return _core.Engine(
         str(TINY),
@@ -27,6 +28,7 @@ def open_tiny(
         context=context,
         slots=slots,
         threads=threads,
+        deterministic=deterministic,
     )
 
 
