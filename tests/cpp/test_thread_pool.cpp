@@ -52,7 +52,7 @@ void test_all_units_are_covered_once() {
     std::mt19937 random(seed);
     for (int round = 0; round < 300; ++round) {
       const uint64_t units = random() % 200;
-      Turn turn(pool, 1 + random() % 7);
+      Turn turn(pool, 1 + static_cast<unsigned>(random() % 7));
       std::vector<std::atomic<int>> seen(units);
       auto body = [&seen](uint64_t first, uint64_t count) {
         if (first % 16 == 3) nap(100);
