@@ -26,8 +26,11 @@ Weights open_weights(const EngineOptions& options) {
   return weights;
 }
 
-std::vector<std::span<uint8_t>> pages_of(const Weights& weights) {
+// What to read ahead: of locked files, nothing is left.
+std::vector<std::span<uint8_t>> pages_to_read(const Weights& weights,
+                                              const EngineOptions& options) {
   std::vector<std::span<uint8_t>> ranges;
+  if (!options.prefetch_weights || options.lock_weights) return ranges;
   for (uint32_t i = 0; i < weights.n_files(); ++i) {
     ranges.emplace_back(weights.file(i).pages(), weights.file(i).page_bytes());
   }
@@ -45,6 +48,7 @@ T&& announced(const std::function<void(const char*)>& stage, const char* name, T
 
 Runtime::Runtime(const EngineOptions& options, const std::function<void(const char* stage)>& stage)
     : weights(open_weights(announced(stage, "weights", options))),
+      prefetcher(pages_to_read(weights, options)),
       context(choose_context(weights.config(), options.context)),
       device(announced(stage, "device", options.kernels)), device_weights(device, weights),
       kv_pool(device, {.n_planes = 2 * weights.config().n_layers(LayerKind::kAttention),
@@ -64,7 +68,6 @@ Runtime::Runtime(const EngineOptions& options, const std::function<void(const ch
       budget_bytes(options.memory_budget.value_or(device.recommended_bytes())) {
   if (options.threads != 0) device.set_threads(options.threads);
   divide_budget(options);
-  if (options.prefetch_weights && !options.lock_weights) prefetcher.start(pages_of(weights));
 }
 
 // What weights, arenas and the banks of all slots leave of the budget is for keys and values.

@@ -21,13 +21,13 @@ class Runtime {
   Runtime(const EngineOptions& options, const std::function<void(const char* stage)>& stage);
 
   const Weights weights;
+  const Prefetcher prefetcher;
   uint32_t context;  // tokens that one sequence can hold
   Device device;
   DeviceWeights device_weights;
   KvPool kv_pool;
   GdnBanks banks;
   Forward forward;
-  Prefetcher prefetcher;
   uint64_t budget_bytes;
 
  private:

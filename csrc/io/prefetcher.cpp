@@ -21,17 +21,18 @@ void read_pages(std::span<uint8_t> pages) {
 
 }  // namespace
 
-Prefetcher::~Prefetcher() {
-  stopping_ = true;
-  if (thread_.joinable()) thread_.join();
-}
-
-void Prefetcher::start(std::vector<std::span<uint8_t>> ranges) {
+Prefetcher::Prefetcher(std::vector<std::span<uint8_t>> ranges) {
+  if (ranges.empty()) return;
   try {
     thread_ = std::thread([this, own = std::move(ranges)] { work(own); });
   } catch (const std::system_error&) {
     // No thread to be had.
   }
+}
+
+Prefetcher::~Prefetcher() {
+  stopping_ = true;
+  if (thread_.joinable()) thread_.join();
 }
 
 void Prefetcher::work(const std::vector<std::span<uint8_t>>& ranges) {

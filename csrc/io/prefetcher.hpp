@@ -12,12 +12,10 @@ namespace mtlqwen {
 // a help: where the system refuses, they are read when they are needed, as without it.
 class Prefetcher {
  public:
-  Prefetcher() = default;
+  explicit Prefetcher(std::vector<std::span<uint8_t>> ranges);  // of whole pages
   ~Prefetcher();
   Prefetcher(const Prefetcher&) = delete;
   Prefetcher& operator=(const Prefetcher&) = delete;
-
-  void start(std::vector<std::span<uint8_t>> ranges);  // of whole pages; once
 
  private:
   void work(const std::vector<std::span<uint8_t>>& ranges);

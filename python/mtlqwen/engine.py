@@ -70,7 +70,7 @@ class Engine(Calls, AsyncCalls):
             share it) within the affinity mask and the cgroup's quota. All engines of a process
             share one pool: where they ask for more than the cores, they take turns. A CPU engine
             only.
-        prefetch_weights: whether a thread reads the files of the model ahead, once it is loaded.
+        prefetch_weights: whether a thread reads the files of the model ahead, from the loading on.
             Without it the first passes read them piece by piece.
         lock_weights: whether they are kept in memory, so that nothing else on the machine can push
             them out. Reads them whole while loading; the system may refuse.

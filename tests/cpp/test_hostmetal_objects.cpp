@@ -1,6 +1,9 @@
 // hostmetal: reference counts, autorelease pools, nil messages, values.
 #include <Metal/Metal.hpp>
+#include <algorithm>
 #include <array>
+#include <cstdio>
+#include <fstream>
 #include <string>
 #include <thread>
 #include <type_traits>
@@ -145,6 +148,41 @@ void test_values() {
   check(range.Max() == 7 && range.LocationInRange(6) && !range.LocationInRange(7));
 }
 
+// Whether the kernel was asked for huge pages where an address lies ("hg" of VmFlags).
+bool wants_huge_pages(uint64_t address) {
+  std::ifstream maps("/proc/self/smaps");
+  bool is_inside = false;
+  for (std::string line; std::getline(maps, line);) {
+    uint64_t first = 0;
+    uint64_t end = 0;
+    if (std::sscanf(line.c_str(), "%lx-%lx ", &first, &end) == 2) {
+      is_inside = first <= address && address < end;
+    } else if (is_inside && line.starts_with("VmFlags:")) {
+      return line.find(" hg") != std::string::npos;
+    }
+  }
+  return false;
+}
+
+void test_large_buffers_lie_in_huge_pages() {
+  constexpr uint64_t kHuge = uint64_t{2} << 20;
+  const Machine machine;
+  const auto small = machine.buffer(kHuge - 1, "small");
+  check(!wants_huge_pages(small->gpuAddress()));
+  for (const uint64_t bytes : {kHuge, kHuge + 1, 3 * kHuge + 5000}) {
+    const auto buffer = machine.buffer(bytes, "large");
+    const uint64_t address = buffer->gpuAddress();
+    check_equal(address % kHuge, 0U);
+    // A kernel without huge pages refuses the advice.
+    const bool has_huge_pages = std::ifstream("/sys/kernel/mm/transparent_hugepage/enabled").good();
+    check_equal(wants_huge_pages(address), has_huge_pages);
+    auto* bytes_of = static_cast<char*>(buffer->contents());
+    check_equal(std::count(bytes_of, bytes_of + bytes, 0), static_cast<std::ptrdiff_t>(bytes));
+    bytes_of[bytes - 1] = 1;
+  }
+  check_equal(machine.sparse_buffer(64, "sparse")->gpuAddress() % kHuge, 0U);
+}
+
 // Passed by address to the driver on a Mac, so their layout is part of the interface.
 static_assert(sizeof(MTL4::UpdateSparseBufferMappingOperation) == 32);
 static_assert(sizeof(MTL::Size) == 24 && sizeof(NS::Range) == 16);
@@ -166,5 +204,6 @@ int main() {
       {"messages_to_nil_return_zero", test_messages_to_nil_return_zero},
       {"a_null_check_behind_a_message_survives", test_a_null_check_behind_a_message_survives},
       {"values", test_values},
+      {"large_buffers_lie_in_huge_pages", test_large_buffers_lie_in_huge_pages},
   });
 }

@@ -53,10 +53,19 @@ def hash_references(model: Model, n: int) -> list[Lazy]:
     return references
 
 
-def least_budget(model: str, kernels: str, slots: int, context: int = CONTEXT) -> int:
+def least_budget(
+    model: str, kernels: str, slots: int, context: int = CONTEXT, *, deterministic: bool = False
+) -> int:
     """What the engine says that it needs for one sequence of the whole context."""
     with pytest.raises(CapacityError, match="memory_budget: too small") as error:
-        _core.Engine(model, kernels=kernels, context=context, slots=slots, memory_budget=1)
+        _core.Engine(
+            model,
+            kernels=kernels,
+            context=context,
+            slots=slots,
+            memory_budget=1,
+            deterministic=deterministic,
+        )
     found = re.search(r"\(got 1 bytes, want at least (\d+)\)", str(error.value))
     assert found
     return int(found[1])

@@ -61,7 +61,7 @@ def test_a_preempted_sequence_resumes_with_the_same_tokens_and_bits(
         alone.append(submit(roomy, prompt, max_tokens=20))
         run_all(roomy, alone[-1:], logits=True)
     roomy.close()
-    least = least_budget(model, kernels, slots=2)  # three blocks
+    least = least_budget(model, kernels, slots=2, deterministic=True)  # three blocks
     engine = _core.Engine(
         model, kernels=kernels, context=CONTEXT, slots=2, memory_budget=least, deterministic=True
     )
