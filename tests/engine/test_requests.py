@@ -140,7 +140,7 @@ def test_engines_that_cannot_be_are_refused(
     kernels: str, options: dict[str, int], error: type[Exception], words: str
 ) -> None:
     with pytest.raises(error, match=words):
-        open_tiny(kernels, **options)
+        open_tiny(kernels, **options)  # type: ignore[arg-type]
 
 
 def test_files_that_are_no_models_are_refused(kernels: str, tmp_path: Path) -> None:
