@@ -1,5 +1,5 @@
 // Products of int16 activations with weights widened to int16, at each CPU level. A lane of the sums
-// gathers two products: of neighbouring elements of k. |w| <= 128, so 32 products fit 32 bits.
+// gathers two products: of neighbouring elements of k. |w| <= 128: 32 products fit 32 bits.
 #pragma once
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -71,6 +71,19 @@ MTLQWEN_INLINE WideInts multiply(WideInts sums, Pairs w, Pairs x) {
 }
 
 #endif
+
+// The same from nothing: one instruction everywhere but on NEON.
+MTLQWEN_INLINE WideInts multiply(Pairs w, Pairs x) {
+#if defined(__AVX512BW__)
+  return (WideInts)_mm512_madd_epi16((__m512i)w, (__m512i)x);
+#elif defined(__x86_64__)
+  const auto low = (HalfInts)_mm256_madd_epi16((__m256i)w.lo, (__m256i)x.lo);
+  const auto high = (HalfInts)_mm256_madd_epi16((__m256i)w.hi, (__m256i)x.hi);
+  return __builtin_shufflevector(low, high, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+#else
+  return multiply(WideInts(0), w, x);
+#endif
+}
 
 // Two neighbouring elements of a row in every lane.
 MTLQWEN_INLINE Pairs broadcast2(const int16_t* x) {

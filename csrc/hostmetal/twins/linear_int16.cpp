@@ -43,9 +43,9 @@ class InputRow {
   template <class Format>
   [[nodiscard]] MTLQWEN_INLINE Wide add(Wide total, const uint8_t* qblock, uint32_t b) const {
     const auto x = *reinterpret_cast<const LoosePairs*>(quants_ + uint64_t{b} * kInt16Qblock);
-    const WideInts products = multiply(WideInts(0), Format::weights(qblock), x);
+    const WideInts products = multiply(Format::weights(qblock), x);
     return multiply_add(__builtin_convertvector(products, Wide),
-                        Wide(Format::scale(qblock) * scales_[b]), total);
+                        Format::scale(qblock) * Wide(scales_[b]), total);
   }
 
   const int16_t* quants_;

@@ -1,7 +1,8 @@
 // A panel: the weights of 16 outputs and a run of k, widened to int16 in the order of the products.
 // It is unpacked once and serves all rows of the pass.
 //
-// Functions that are not inlined are static: a file is compiled at two levels of dot.h into one library.
+// Functions that are not inlined are static: a file is compiled at two levels of dot.h into one
+// library.
 #pragma once
 #include "dot.h"
 #include "int16.h"
@@ -29,13 +30,14 @@ class Ahead {
   const uint8_t* end_;
 };
 
-struct Panel {
-  Pairs weights[kPanelQblocks][kSteps];  // two elements of each output
-  Wide scales[kPanelQblocks];
-
-  // quads[i] holds the 32 elements of outputs i and i + 4, quads[4 + i] those of i + 8 and i + 12;
-  // of each four elements the second and third have changed places (interleave()).
-  MTLQWEN_INLINE void store_transposed(uint32_t qblock, const WideInts* quads) {
+// The bytes of a qblock of 16 outputs: fours[i] has elements 4 i .. 4 i + 3 of each, of which the
+// second and third have changed places. Widened, the low bytes are then elements 0 and 1, the high
+// ones 2 and 3.
+class Column {
+ public:
+  // quads[i] holds the 32 elements of outputs i and i + 4, quads[4 + i] those of i + 8 and i + 12,
+  // from interleave().
+  MTLQWEN_INLINE explicit Column(const WideInts* quads) {
     WideInts parts[2][4];
     for (uint32_t h = 0; h < 2; ++h) {
       const WideInts* q = quads + 4 * h;
@@ -49,16 +51,19 @@ struct Panel {
       parts[h][3] = high_fours(high01, high23);
     }
     for (uint32_t i = 0; i < 4; ++i) {
-      store_fours(qblock, i,
-                  __builtin_shufflevector(parts[0][i], parts[1][i], 0, 1, 2, 3, 8, 9, 10, 11, 16,
-                                          17, 18, 19, 24, 25, 26, 27));
-      store_fours(qblock, 4 + i,
-                  __builtin_shufflevector(parts[0][i], parts[1][i], 4, 5, 6, 7, 12, 13, 14, 15, 20,
-                                          21, 22, 23, 28, 29, 30, 31));
+      fours_[i] = (Pairs)__builtin_shufflevector(parts[0][i], parts[1][i], 0, 1, 2, 3, 8, 9, 10, 11,
+                                                 16, 17, 18, 19, 24, 25, 26, 27);
+      fours_[4 + i] = (Pairs)__builtin_shufflevector(parts[0][i], parts[1][i], 4, 5, 6, 7, 12, 13,
+                                                     14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
     }
   }
 
-  // Elements 0, 2, 1, 3 of each four: widened, the low bytes are then 0 and 1, the high ones 2 and 3.
+  // Elements 2 step and 2 step + 1 of each output.
+  [[nodiscard]] MTLQWEN_INLINE Pairs pairs(uint32_t step) const {
+    return step % 2 == 0 ? (fours_[step / 2] << 8) >> 8 : fours_[step / 2] >> 8;
+  }
+
+  // Elements 0, 2, 1, 3 of each four.
   static MTLQWEN_INLINE Bytes interleave(LooseHalfBytes low, LooseHalfBytes high) {
     const Bytes all = __builtin_shufflevector(
         low, high, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22,
@@ -71,11 +76,6 @@ struct Panel {
   }
 
  private:
-  MTLQWEN_INLINE void store_fours(uint32_t qblock, uint32_t four, WideInts interleaved) {
-    const auto bytes = (Pairs)interleaved;
-    weights[qblock][2 * four] = (bytes << 8) >> 8;
-    weights[qblock][2 * four + 1] = bytes >> 8;
-  }
   static MTLQWEN_INLINE WideInts low_pairs(WideInts a, WideInts b) {
     return __builtin_shufflevector(a, b, 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29);
   }
@@ -90,6 +90,13 @@ struct Panel {
     return __builtin_shufflevector(a, b, 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30,
                                    31);
   }
+
+  Pairs fours_[8];
+};
+
+struct Panel {
+  Pairs weights[kPanelQblocks][kSteps];  // two elements of each output
+  Wide scales[kPanelQblocks];
 };
 
 // The rows of a pass, or some of them, from the element of k where the panel begins.
@@ -137,7 +144,44 @@ multiply_tile(const Panel& panel, uint32_t qblocks, RowsPart rows, Wide* sums, A
   for (uint32_t r = 0; r < kRows; ++r) sums[r] = totals[r];
 }
 
-// The same for any number of rows up to kMost.
+// The products of kRows rows with the 16 outputs whose weights start at `weights`, for few rows:
+// what is unpacked is used at once and not stored. The same additions as in multiply_tile().
+template <uint32_t kRows, class Format>
+__attribute__((noinline, min_vector_width(512))) static void
+multiply_column(const uint8_t* weights, RowsPart rows, Wide* sums) {
+  const uint64_t row_bytes = Format::row_bytes(rows.k);
+  Ahead ahead(weights + kPanelOutputs * row_bytes);
+  const int16_t* quants[kRows];
+  const float* scales[kRows];
+  Wide totals[kRows] = {};
+  for (uint32_t r = 0; r < kRows; ++r) {
+    const uint8_t* row = rows.first + r * int16_row_bytes(rows.k);
+    quants[r] = int16_quants(row);
+    scales[r] = int16_scales(row, rows.k);
+  }
+  for (uint32_t b = 0; b < rows.k / kInt16Qblock; ++b) {
+    ahead.advance(kPanelOutputs * Format::kQblockBytes);
+    const Column column = Format::column(weights + b * Format::kQblockBytes, row_bytes);
+    WideInts products[kRows] = {};
+#pragma unroll
+    for (uint32_t s = 0; s < kSteps; ++s) {
+      const Pairs w = column.pairs(s);
+#pragma unroll
+      for (uint32_t r = 0; r < kRows; ++r) {
+        products[r] = multiply(products[r], w, broadcast2(quants[r] + b * kInt16Qblock + s * 2));
+      }
+    }
+    const Wide weight_scales = Format::scales(weights + b * Format::kQblockBytes, row_bytes);
+#pragma unroll
+    for (uint32_t r = 0; r < kRows; ++r) {
+      const Wide product = __builtin_convertvector(products[r], Wide) * weight_scales;
+      totals[r] = multiply_add(product, Wide(scales[r][b]), totals[r]);
+    }
+  }
+  for (uint32_t r = 0; r < kRows; ++r) sums[r] = totals[r];
+}
+
+// Both for any number of rows up to kMost.
 template <uint32_t kMost>
 MTLQWEN_INLINE void multiply_rows(uint32_t n_rows, const Panel& panel, uint32_t qblocks,
                                   RowsPart rows, Wide* sums, Ahead& ahead, uint64_t ahead_bytes) {
@@ -147,11 +191,24 @@ MTLQWEN_INLINE void multiply_rows(uint32_t n_rows, const Panel& panel, uint32_t 
     multiply_rows<kMost - 1>(n_rows, panel, qblocks, rows, sums, ahead, ahead_bytes);
   }
 }
+template <uint32_t kMost, class Format>
+MTLQWEN_INLINE void multiply_few(uint32_t n_rows, const uint8_t* weights, RowsPart rows,
+                                 Wide* sums) {
+  if (n_rows == kMost) {
+    multiply_column<kMost, Format>(weights, rows, sums);
+  } else if constexpr (kMost > 1) {
+    multiply_few<kMost - 1, Format>(n_rows, weights, rows, sums);
+  }
+}
 
 // sums[r] = the products of n_rows rows with the 16 outputs whose weights start at `weights`.
 template <class Format>
 __attribute__((noinline, min_vector_width(512))) static void
 multiply_panel(const uint8_t* weights, uint32_t k, const uint8_t* in, uint32_t n_rows, Wide* sums) {
+  if (n_rows <= kTileRows) {
+    multiply_few<kTileRows, Format>(n_rows, weights, RowsPart{in, k, 0}, sums);
+    return;
+  }
   Panel panel;
   for (uint32_t r = 0; r < n_rows; ++r) sums[r] = 0.0F;
 
@@ -165,7 +222,14 @@ multiply_panel(const uint8_t* weights, uint32_t k, const uint8_t* in, uint32_t n
   Ahead ahead(weights + kPanelOutputs * row_bytes);
   for (uint32_t b = 0; b < qblocks; b += kPanelQblocks) {
     const uint32_t count = qblocks - b < kPanelQblocks ? qblocks - b : kPanelQblocks;
-    Format::unpack(panel, weights, row_bytes, b, count, ahead, unpack_bytes);
+    for (uint32_t i = 0; i < count; ++i) {
+      ahead.advance(unpack_bytes);
+      const uint8_t* qblock = weights + uint64_t{b + i} * Format::kQblockBytes;
+      const Column column = Format::column(qblock, row_bytes);
+#pragma unroll
+      for (uint32_t s = 0; s < kSteps; ++s) panel.weights[i][s] = column.pairs(s);
+      panel.scales[i] = Format::scales(qblock, row_bytes);
+    }
     for (uint32_t t = 0; t < tiles; ++t) {
       const uint32_t from = n_rows * t / tiles;
       const uint32_t to = n_rows * (t + 1) / tiles;

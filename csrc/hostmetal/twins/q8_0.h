@@ -1,9 +1,14 @@
 // GGUF Q8_0 for the int16 kernels: a qblock is a half scale and 32 int8, 34 bytes, 2-byte aligned.
-// A format is a struct like this one: weights() and scale() unpack a qblock of a row, unpack() a panel.
+// A format is a struct like this one: weights() and scale() unpack a qblock of a row, column() and
+// scales() those of 16 rows.
 #pragma once
 #include "panel.h"
 
 namespace mtlqwen::twins {
+
+typedef uint64_t Words __attribute__((ext_vector_type(4)));
+typedef uint16_t WideShorts __attribute__((ext_vector_type(16)));
+typedef _Float16 WideHalves __attribute__((ext_vector_type(16)));
 
 struct FormatQ8_0 {
   static constexpr uint32_t kQblockBytes = 34;
@@ -14,38 +19,32 @@ struct FormatQ8_0 {
   static MTLQWEN_INLINE Pairs weights(const uint8_t* qblock) {
     return __builtin_convertvector(quants(qblock), Pairs);
   }
-  static MTLQWEN_INLINE float scale(const uint8_t* qblock) {
-    _Float16 value;
-    __builtin_memcpy(&value, qblock, sizeof value);
-    return static_cast<float>(value);
+  // Its scale in every lane. A half on its own would be inserted into a register in use.
+  static MTLQWEN_INLINE Wide scale(const uint8_t* qblock) {
+    const auto halves = (WideHalves)WideShorts(static_cast<uint16_t>(bits(qblock)));
+    return __builtin_convertvector(halves, Wide);
   }
 
-  // Qblocks first .. first + count - 1 of 16 rows, of which the first starts at `rows`.
-  static MTLQWEN_INLINE void unpack(Panel& panel, const uint8_t* rows, uint64_t row_bytes,
-                                    uint32_t first, uint32_t count, Ahead& ahead,
-                                    uint64_t ahead_bytes) {
-    uint64_t halves[kPanelQblocks][kPanelOutputs / 4];
-    for (uint32_t b = 0; b < count; ++b) {
-      ahead.advance(ahead_bytes);
-      const uint8_t* qblock = rows + uint64_t{first + b} * kQblockBytes;
-      WideInts quads[8];
+  // The qblocks of 16 rows, `row_bytes` apart, and their scales.
+  static MTLQWEN_INLINE Column column(const uint8_t* qblock, uint64_t row_bytes) {
+    WideInts quads[8];
 #pragma unroll
-      for (uint32_t i = 0; i < 8; ++i) {
-        const uint8_t* low = qblock + (i / 4 * 8 + i % 4) * row_bytes;
-        quads[i] = (WideInts)Panel::interleave(quants(low), quants(low + 4 * row_bytes));
-      }
-      panel.store_transposed(b, quads);
-      // Four halves a store: single ones would fill the store queue.
+    for (uint32_t i = 0; i < 8; ++i) {
+      const uint8_t* low = qblock + (i / 4 * 8 + i % 4) * row_bytes;
+      quads[i] = (WideInts)Column::interleave(quants(low), quants(low + 4 * row_bytes));
+    }
+    return Column(quads);
+  }
+  static MTLQWEN_INLINE Wide scales(const uint8_t* qblock, uint64_t row_bytes) {
+    uint64_t halves[kPanelOutputs / 4];
 #pragma unroll
-      for (uint32_t i = 0; i < kPanelOutputs / 4; ++i) {
-        const uint8_t* four = qblock + 4 * i * row_bytes;
-        halves[b][i] = bits(four) | bits(four + row_bytes) << 16 |
-                       bits(four + 2 * row_bytes) << 32 | bits(four + 3 * row_bytes) << 48;
-      }
+    for (uint32_t i = 0; i < kPanelOutputs / 4; ++i) {
+      const uint8_t* four = qblock + 4 * i * row_bytes;
+      halves[i] = bits(four) | bits(four + row_bytes) << 16 | bits(four + 2 * row_bytes) << 32 |
+                  bits(four + 3 * row_bytes) << 48;
     }
-    for (uint32_t b = 0; b < count; ++b) {
-      panel.scales[b] = load(reinterpret_cast<const _Float16*>(halves[b]));
-    }
+    const Words words = {halves[0], halves[1], halves[2], halves[3]};
+    return __builtin_convertvector((WideHalves)words, Wide);
   }
 
  private:
