@@ -1,4 +1,4 @@
-// Products of int16 activations with weights widened to int16, at each CPU level. A lane of the sums
+// Products of int16 activations with weights widened to int16, at each CPU level. A lane of sums
 // gathers two products: of neighbouring elements of k. |w| <= 128: 32 products fit 32 bits.
 #pragma once
 #if defined(__x86_64__)

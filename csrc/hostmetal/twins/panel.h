@@ -12,17 +12,19 @@ namespace mtlqwen::twins {
 constexpr uint32_t kPanelOutputs = kWide;
 constexpr uint32_t kPanelQblocks = 16;  // 17 KiB with the scales: half of a level 1 cache
 constexpr uint32_t kSteps = 16;         // of two elements, in a qblock
+constexpr uint32_t kNearBytes = 128;  // from level 2 to 1; sixteen rows are too many to be foreseen
 
 typedef int8_t Bytes __attribute__((ext_vector_type(64), aligned(64)));
 typedef int8_t LooseHalfBytes __attribute__((ext_vector_type(32), aligned(1)));
 
-// Asks for the cache lines of weights to come, a few at a time: bursts stall the loads behind them.
+// Asks for the cache lines of weights to come, into level 2, a few at a time: bursts stall the
+// loads behind them.
 class Ahead {
  public:
   explicit Ahead(const uint8_t* at) : line_(at), end_(at) {}
   MTLQWEN_INLINE void advance(uint64_t bytes) {
     end_ += bytes;
-    for (; line_ < end_; line_ += 64) __builtin_prefetch(line_);
+    for (; line_ < end_; line_ += 64) __builtin_prefetch(line_, 0, 2);
   }
 
  private:
@@ -144,6 +146,15 @@ multiply_tile(const Panel& panel, uint32_t qblocks, RowsPart rows, Wide* sums, A
   for (uint32_t r = 0; r < kRows; ++r) sums[r] = totals[r];
 }
 
+// Asks for byte `offset` of each of 16 rows, or for where it goes on in the 16 rows behind them.
+MTLQWEN_INLINE void ask_near(const uint8_t* weights, uint64_t offset, uint64_t row_bytes) {
+  if (offset >= row_bytes) offset += (kPanelOutputs - 1) * row_bytes;
+#pragma unroll
+  for (uint32_t i = 0; i < kPanelOutputs; ++i) {
+    __builtin_prefetch(weights + offset + i * row_bytes);
+  }
+}
+
 // The products of kRows rows with the 16 outputs whose weights start at `weights`, for few rows:
 // what is unpacked is used at once and not stored. The same additions as in multiply_tile().
 template <uint32_t kRows, class Format>
@@ -161,6 +172,7 @@ multiply_column(const uint8_t* weights, RowsPart rows, Wide* sums) {
   }
   for (uint32_t b = 0; b < rows.k / kInt16Qblock; ++b) {
     ahead.advance(kPanelOutputs * Format::kQblockBytes);
+    ask_near(weights, b * Format::kQblockBytes + kNearBytes, row_bytes);
     const Column column = Format::column(weights + b * Format::kQblockBytes, row_bytes);
     WideInts products[kRows] = {};
 #pragma unroll
