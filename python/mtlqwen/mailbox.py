@@ -79,7 +79,8 @@ class Mailbox:
     @property
     def ended(self) -> bool:
         """Whether the core has nothing more to say."""
-        return self.error is not None or self.finish_reason is not None
+        last = self.last
+        return self.error is not None or (last is not None and last.finish_reason is not None)
 
     @property
     def unwanted(self) -> bool:
