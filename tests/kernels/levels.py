@@ -50,7 +50,7 @@ def isas() -> list[str]:
     has = Path("/proc/cpuinfo").read_text(encoding="utf-8").split()
     best = best_isa()
     if best == "neon":
-        return ["neon+dotprod", "neon"] if "asimddp" in has else ["neon"]
+        return ["neon"]
     vnni = {"avx512": "avx512_vnni", "avx2": "avx_vnni"}
     found = []
     for isa in ("avx512", "avx2") if best == "avx512" else ("avx2",):

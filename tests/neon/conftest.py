@@ -1,4 +1,4 @@
-"""Emulated devices: the kernels of metal/ and of tests/msl, on CPUs with and without dotprod."""
+"""Emulated devices: the kernels of metal/ and of tests/msl, on an aarch64 CPU."""
 
 from __future__ import annotations
 
@@ -23,9 +23,8 @@ from levels import Level, deselect  # noqa: E402
 # What needs an emulator is not collected without one; test_emulator.py says why.
 collect_ignore_glob = ["test_neon_*.py"] if why_not() else []
 
-# A CPU of 2012 without integer dot products, and one with all that qemu knows.
-CPUS = {"neon": "cortex-a53", "neon+dotprod": "max"}
-LEVELS = [Level("msl", "neon"), *(Level("twin", isa) for isa in CPUS)]
+CPU = "cortex-a53"  # armv8-a and nothing beyond, which is what the kernels are compiled for
+LEVELS = [Level("msl", "neon"), Level("twin", "neon")]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -33,17 +32,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     deselect(config, items)
 
 
-Open = Callable[[Path, str], EmulatedLibrary]
+Open = Callable[[Path], EmulatedLibrary]
 
 
 @pytest.fixture(scope="session")
 def open_library(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Open]:
-    """Opens a library on a CPU of CPUS; all are closed in the end."""
+    """Opens a library; all are closed in the end."""
     driver = build_driver(tmp_path_factory.mktemp("driver"))
     opened: list[EmulatedLibrary] = []
 
-    def open_one(library: Path, isa: str) -> EmulatedLibrary:
-        opened.append(EmulatedLibrary(driver, library, CPUS[isa]))
+    def open_one(library: Path) -> EmulatedLibrary:
+        opened.append(EmulatedLibrary(driver, library, CPU))
         return opened[-1]
 
     yield open_one
@@ -63,11 +62,11 @@ def runner(
 ) -> EmulatedRunner:
     """In the place of the device that tests/kernels use."""
     level: Level = request.param
-    return EmulatedRunner(open_library(kernel_library, level.isa), twins=level.kernels == "twin")
+    return EmulatedRunner(open_library(kernel_library), twins=level.kernels == "twin")
 
 
 @pytest.fixture(scope="session")
 def library(tmp_path_factory: pytest.TempPathFactory, open_library: Open) -> EmulatedLibrary:
     """In the place of the library that tests/msl use."""
     folder = tmp_path_factory.mktemp("msl")
-    return open_library(build_library(folder, TESTS / "msl" / "kernels"), "neon")
+    return open_library(build_library(folder, TESTS / "msl" / "kernels"))

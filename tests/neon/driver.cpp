@@ -24,7 +24,7 @@ namespace {
 
 constexpr uint64_t kAlignment = 16;  // of buffers: all that a kernel may count on, a float4
 
-enum class Form : uint32_t { kMsl, kTwin, kDotTwin };  // as tests/msl/runner.py numbers them
+enum class Form : uint32_t { kMsl, kTwin };  // as tests/msl/runner.py numbers them
 
 // Head of a request. The kernel's name follows, the length of each buffer, then their bytes.
 struct Request {
@@ -102,14 +102,12 @@ const MslLibrary* open_library(const char* path) {
   return entry();
 }
 
-// One line for the CPU, one for each kernel (its forms, then its constants), and an empty one.
+// One line for the CPU, one for each kernel (its twin, buffers and constants), and an empty one.
 void list(const MslLibrary& library) {
-  const mtlqwen::hostmetal::CpuLevels levels = mtlqwen::hostmetal::cpu_levels();
-  std::printf("%s%s\n", levels.neon ? "neon" : "", levels.dotprod ? " neon+dotprod" : "");
+  std::printf("%s\n", mtlqwen::hostmetal::cpu_levels().neon ? library.isa : "none");
   for (uint32_t i = 0; i < library.n_kernels; ++i) {
     const MslKernel& kernel = library.kernels[i];
-    std::printf("%s %d %d %u", kernel.name, kernel.twin != nullptr, kernel.dot_twin != nullptr,
-                kernel.buffer_mask);
+    std::printf("%s %d %u", kernel.name, kernel.twin != nullptr, kernel.buffer_mask);
     for (uint32_t c = 0; c < kernel.n_constants; ++c) {
       const MslConstant& constant = kernel.constants[c];
       std::printf(" %s:%u:%u", constant.name, constant.index, constant.data_type);
@@ -163,7 +161,7 @@ class Run {
     if (request_.form == Form::kMsl) {
       return library_.run(&dispatch_, first, count, error.data(), error.size());
     }
-    return (request_.form == Form::kTwin ? kernel.twin : kernel.dot_twin)(&dispatch_, first, count);
+    return kernel.twin(&dispatch_, first, count);
   }
 
   const MslLibrary& library_;

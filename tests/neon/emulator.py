@@ -19,7 +19,6 @@ from pathlib import Path
 import numpy as np
 from msl.runner import (
     ABORTED,
-    DOT_TWIN,
     MAX_CONSTANTS,
     MAX_THREADGROUP_SLOTS,
     MSL,
@@ -71,7 +70,6 @@ class Kernel:
     """What the driver says of one."""
 
     has_twin: bool
-    has_dot_twin: bool
     buffer_mask: int
     constants: Mapping[str, tuple[int, int]]  # name -> (index, MTL::DataType)
 
@@ -92,21 +90,22 @@ class EmulatedLibrary:
         assert self._process.stdout
         self._in, self._out = self._process.stdin, self._process.stdout
         self._lock = threading.Lock()
-        self.isas = self._line().split()  # as MTLQWEN_HOST_ISA spells them
+        self.isa = self._line()  # as MTLQWEN_HOST_ISA spells it
         self.kernels: dict[str, Kernel] = {}
         while line := self._line():
-            name, twin, dot_twin, mask, *constants = line.split()
+            name, twin, mask, *constants = line.split()
             listed = (constant.split(":") for constant in constants)
             self.kernels[name] = Kernel(
-                twin == "1", dot_twin == "1", int(mask), {c: (int(i), int(k)) for c, i, k in listed}
+                twin == "1", int(mask), {c: (int(i), int(k)) for c, i, k in listed}
             )
         self.names = sorted(self.kernels)
 
     def close(self) -> None:
-        """End the driver. A driver that crashed is an error."""
+        """End the driver. A crash that no call has reported is an error."""
         self._in.close()
         self._out.close()
-        if self._process.wait() != 0:
+        was_reported = self._process.returncode is not None
+        if self._process.wait() != 0 and not was_reported:
             raise RuntimeError(self._end())
 
     def buffer_mask(self, name: str) -> int:
@@ -137,8 +136,8 @@ class EmulatedLibrary:
     ) -> None:
         """As KernelLibrary.run, by the abort flag's value of now.
 
-        Runs the kernel in one of its forms (MSL, TWIN, DOT_TWIN), `part` threadgroups a call, in
-        as many threads as there are workers.
+        Runs the kernel as MSL or TWIN, `part` threadgroups a call, in as many threads as there are
+        workers.
         """
         n = groups[0] * groups[1] * groups[2] - first if count is None else count
         sizes = [threadgroup_bytes] if isinstance(threadgroup_bytes, int) else threadgroup_bytes
@@ -192,7 +191,7 @@ class EmulatedRunner:
     gpu_seconds = 0.0
 
     def __init__(self, library: EmulatedLibrary, *, twins: bool) -> None:
-        """Run each kernel as MSL, or as the best of its twins that the CPU can run."""
+        """Run each kernel as MSL, or as its twin where it has one."""
         self._library = library
         self._twins = twins
         self.kernel_names = library.names
@@ -216,15 +215,10 @@ class EmulatedRunner:
                 groups,
                 threads,
                 threadgroup_bytes,
-                form=self._form(self._library.kernels[name]),
+                form=TWIN if self._twins and self._library.kernels[name].has_twin else MSL,
                 part=3,
                 workers=2,
             )
-
-    def _form(self, kernel: Kernel) -> int:
-        if not self._twins or not kernel.has_twin:
-            return MSL
-        return DOT_TWIN if kernel.has_dot_twin and "neon+dotprod" in self._library.isas else TWIN
 
 
 def _output(*command: str) -> str:

@@ -1,4 +1,4 @@
-"""The tests of tests/kernels once more, on aarch64: MSL, twins, twins for dot products."""
+"""The tests of tests/kernels once more, on aarch64: MSL and twins."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def library(open_library: Open, kernel_library: Path) -> EmulatedLibrary:
     """In the place of the library that the package ships."""
-    return open_library(kernel_library, "neon")
+    return open_library(kernel_library)
 
 
 globals().update(taking("library", [test_schedules]))
