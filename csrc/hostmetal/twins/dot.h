@@ -19,6 +19,8 @@ typedef int16_t HalfPairs __attribute__((ext_vector_type(16), aligned(32)));
 // The rows that share a vector of weights: their sums, totals and the vector fill the registers.
 #if defined(__AVX512BW__)
 constexpr uint32_t kTileRows = 8;
+#elif defined(__AVXVNNI__)
+constexpr uint32_t kTileRows = 6;  // totals in memory cost less than weights loaded twice
 #else
 constexpr uint32_t kTileRows = 3;
 #endif
