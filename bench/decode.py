@@ -28,7 +28,7 @@ def main() -> None:
     moved_gb = Traffic.of(model).decode_bytes(1, length) / 1e9
     rates, shares, reads = [], [], []
     for seed in range(options.rounds):
-        reads.append(read_gb_per_s(cores(), rounds=3).median)
+        reads.append(read_gb_per_s(cores(), rounds=3).high)
         sequence = submit(engine, options.prompt, options.tokens, seed)
         until_decoding(engine, [sequence])
         step_s, gpu_s = counter(engine, "step_s"), counter(engine, "gpu_s")

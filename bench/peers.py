@@ -133,7 +133,7 @@ class Match:
     def _run(self, worker: Worker, prompts: list[list[int]], passes: int, n_busy: int) -> Run:
         threads = self.options.threads
         limit_s = self.options.busy_limit_s if n_busy else NO_LIMIT_S
-        read = read_gb_per_s(threads, rounds=3).median
+        read = read_gb_per_s(threads, rounds=3).high
         time.sleep(SETTLE_S)
         with busy(n_busy, threads):
             answer = worker.ask(do="run", prompts=prompts, passes=passes, limit_s=limit_s)
