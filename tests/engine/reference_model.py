@@ -53,9 +53,14 @@ class ReferenceModel:
         *,
         dtype: npt.DTypeLike = np.float64,
         half_cache: bool = True,
+        int16_rows: bool = False,
     ) -> None:
-        """`stored` gives what is left of a matrix in the file; half_cache: of keys and values."""
+        """`stored` gives what is left of a matrix in the file.
+
+        half_cache: keys and values are halves. int16_rows: linears see theirs as int16 rows.
+        """
         self.g, self.dtype, self.half_cache = model.geometry, dtype, half_cache
+        self.int16_rows = int16_rows
         self.w: dict[str, Float64] = {
             name: (stored(value) if value.ndim == 2 else value).astype(dtype)
             for name, value in model.tensors.items()
@@ -72,7 +77,15 @@ class ReferenceModel:
             normed = self.norm(hidden, prefix + "post_attention_layernorm")
             hidden = hidden + self.mlp(normed, prefix + "mlp.")
         head = table if self.g.tied else self.w["lm_head.weight"]
-        return np.asarray(self.norm(hidden, "norm") @ head.T)
+        return np.asarray(self.rows(self.norm(hidden, "norm")) @ head.T)
+
+    def rows(self, x: Float64) -> Float64:
+        """What a linear sees of x (tokens, k): of each 32 elements the largest is 32767 steps."""
+        if not self.int16_rows:
+            return x
+        qblocks = x.reshape(len(x), -1, 32)
+        step = np.maximum(np.abs(qblocks).max(axis=-1, keepdims=True), 1e-30) / 32767
+        return np.asarray((np.rint(qblocks / step) * step).reshape(x.shape))
 
     def cached(self, x: Float64) -> Float64:
         return x.astype(np.float16).astype(self.dtype) if self.half_cache else x
@@ -81,7 +94,7 @@ class ReferenceModel:
         return rms_norm(x, 1 + self.w[name + ".weight"], self.g.eps)
 
     def linear(self, x: Float64, name: str) -> Float64:
-        return np.asarray(x @ self.w[name + ".weight"].T)
+        return np.asarray(self.rows(x) @ self.w[name + ".weight"].T)
 
     def mlp(self, x: Float64, prefix: str) -> Float64:
         gated = silu(self.linear(x, prefix + "gate_proj")) * self.linear(x, prefix + "up_proj")

@@ -99,11 +99,13 @@ def test_bytes_of_a_decode_pass_are_those_of_the_model(
         for n, k in (t["shape"] for t in tensors.values() if isinstance(t, dict))
     ]
     n_attention = config["layers"].count("attention")
-    linear = [work for work in works if work["kernel"].startswith("linear_")]
+    linear = [work for work in works if work["kernel"].startswith(("linear_", "mlp_"))]
     (head,) = (m for m in matrices if m == max(matrices))
     # The tied embedding is read whole as the head, and by one row as the embedding.
     activations = sum(work["bytes"] for work in linear) - sum(matrices)
-    assert len(linear) == len(matrices)
+    n_mlps = sum(work["kernel"].startswith("mlp_") for work in linear)  # gate and up in one
+    assert n_mlps == len(config["layers"])
+    assert len(linear) + n_mlps == len(matrices)
     assert 0 < activations < 0.05 * head + 1e6
     kv_row = 2 * config["n_kv_heads"] * config["head_dim"] * 2  # a key and a value of halves
     split = [work["bytes"] for work in works if work["kernel"] == "attention_split"]
