@@ -126,9 +126,10 @@ int CpuExecutor::create_heap(uint64_t bytes) {
 
 void CpuExecutor::destroy_heap(int heap) { close(heap); }
 
+// With its pages at once: a kernel would fault for each of them, in the middle of a pass.
 bool CpuExecutor::map(void* address, uint64_t bytes, int heap, uint64_t offset) {
-  void* mapped = mmap(address, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, heap,
-                      static_cast<off_t>(offset));
+  void* mapped = mmap(address, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_POPULATE,
+                      heap, static_cast<off_t>(offset));
   if (mapped != MAP_FAILED) advise_huge(mapped, bytes);
   // A forked child must not write into its parent's heap.
   return mapped != MAP_FAILED && madvise(address, bytes, MADV_DONTFORK) == 0;
