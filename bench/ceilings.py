@@ -14,7 +14,7 @@ READ_BYTES = 512 << 20  # more than the caches of any machine we know
 
 
 def read_gb_per_s(threads: int, rounds: int = 7) -> Spread:
-    """Read from memory that no cache holds, each thread its own part; the best is the ceiling.
+    """Read from memory that no cache holds, each thread its own part; no instruction set is named.
 
     A loop with wider vectors reads no faster: it waits for memory, not for instructions.
     """

@@ -1,7 +1,7 @@
 """Decoding of one sequence alone: tokens a second, and shares of what the machine gives.
 
 The device share is the part of the time that kernels run. The read share compares the bytes that a
-pass must move with what the machine reads in the same time, measured before each round.
+pass must move with what the machine reads in the same time, measured before and after each round.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def main() -> None:
     moved_gb = Traffic.of(model).decode_bytes(1, length) / 1e9
     rates, shares, reads = [], [], []
     for seed in range(options.rounds):
-        reads.append(read_gb_per_s(cores(), rounds=3).high)
+        before = read_gb_per_s(cores(), rounds=3).median
         sequence = submit(engine, options.prompt, options.tokens, seed)
         until_decoding(engine, [sequence])
         step_s, gpu_s = counter(engine, "step_s"), counter(engine, "gpu_s")
@@ -37,6 +37,7 @@ def main() -> None:
         rates.append((options.tokens - 1) / engine.poll(sequence).decode_s)
         shares.append(gpu_s / step_s)
         engine.release(sequence)
+        reads.append((before + read_gb_per_s(cores(), rounds=3).median) / 2)
     engine.close()
     rate = Spread.of(rates)
     moved = [moved_gb * tokens for tokens in rates]

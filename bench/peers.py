@@ -2,7 +2,7 @@
 
 Each runs in a process of its own and computes only when asked. A round asks both for every kind of
 work, one after the other; figures are medians over rounds, and a ratio is formed within its round,
-as is the share of the read bandwidth, which is measured before each run.
+as is the share of the read bandwidth, which is measured before and after each run.
 `make bench-peers` builds llama.cpp in an environment of its own.
 """
 
@@ -79,7 +79,7 @@ class Run:
     decode_rate: float  # tokens a second, of all sequences
     pass_s: float
     read_share: float  # bytes that the passes had to move, of what could have been read meanwhile
-    read_gb_per_s: float  # just before
+    read_gb_per_s: float  # just before and after
     first_tokens: list[int]
 
     @classmethod
@@ -133,11 +133,12 @@ class Match:
     def _run(self, worker: Worker, prompts: list[list[int]], passes: int, n_busy: int) -> Run:
         threads = self.options.threads
         limit_s = self.options.busy_limit_s if n_busy else NO_LIMIT_S
-        read = read_gb_per_s(threads, rounds=3).high
+        before = read_gb_per_s(threads, rounds=3).median
         time.sleep(SETTLE_S)
         with busy(n_busy, threads):
             answer = worker.ask(do="run", prompts=prompts, passes=passes, limit_s=limit_s)
-        return Run.of(prompts, answer, self.traffic, read)
+        after = read_gb_per_s(threads, rounds=3).median
+        return Run.of(prompts, answer, self.traffic, (before + after) / 2)
 
 
 def compare(pairs: Sequence[Pair], figure: Callable[[Run], float]) -> tuple[Spread, Spread, Spread]:
@@ -194,7 +195,7 @@ def measure(match: Match, report: Report) -> None:
             for work, pairs in found.items():
                 pairs.append(match.round(work, seed + 1, n_busy, passes))
         reads = [run.read_gb_per_s for pairs in found.values() for pair in pairs for run in pair]
-        report.facts[f"read GB/s before the runs, {n_busy} busy"] = Spread.of(reads)
+        report.facts[f"read GB/s around the runs, {n_busy} busy"] = Spread.of(reads)
         add_rows(report, options, n_busy, found)
 
 
