@@ -278,7 +278,7 @@ class Driver:
             self._bell.get_nowait()
 
     def _deliver(self, sequence: int) -> None:
-        mailbox = self._find(sequence)
+        mailbox = self._by_sequence.get(sequence) or self._find(sequence)
         if mailbox is None:
             return
         try:
@@ -305,13 +305,10 @@ class Driver:
 
     def _find(self, sequence: int) -> Mailbox | None:
         """Return a sequence's mailbox; its number is learned at the first news."""
-        known = self._by_sequence.get(sequence)
-        if known is None:
-            for mailbox in self._served():
-                for number in mailbox.sequences:
-                    self._by_sequence.setdefault(number, mailbox)
-            known = self._by_sequence.get(sequence)
-        return known
+        for mailbox in self._served():
+            for number in mailbox.sequences:
+                self._by_sequence.setdefault(number, mailbox)
+        return self._by_sequence.get(sequence)
 
     def _served(self) -> list[Mailbox]:
         """Return the mailboxes that are served: none once it closes, for `close` tells them."""

@@ -45,6 +45,7 @@ class Mailbox:
         fresh: what the core said and `settle` has not taken in yet.
         tokens: every generated token.
         last: the newest report.
+        finish_reason: how the core ended the sequence, if it did.
         error: what ended the sequence instead of a finish reason.
         dropped: nobody wants more of it.
         bells: rung after every change; a reader hangs its own.
@@ -57,6 +58,7 @@ class Mailbox:
         "dropped",
         "end_bells",
         "error",
+        "finish_reason",
         "fresh",
         "last",
         "owner",
@@ -70,6 +72,7 @@ class Mailbox:
         self.fresh: list[Poll] = []
         self.tokens: list[int] = []
         self.last: Poll | None = None
+        self.finish_reason: str | None = None
         self.error: BaseException | None = None
         self.dropped = False
         self.bells: list[Bell] = []
@@ -79,31 +82,28 @@ class Mailbox:
     @property
     def ended(self) -> bool:
         """Whether the core has nothing more to say."""
-        last = self.last
-        return self.error is not None or (last is not None and last.finish_reason is not None)
+        return self.finish_reason is not None or self.error is not None
 
     @property
     def unwanted(self) -> bool:
         """Whether it was dropped, or its owner was."""
         return self.dropped or (self.owner is not None and self.owner() is None)
 
-    @property
-    def finish_reason(self) -> str | None:
-        """How the core ended the sequence, if it did."""
-        return None if self.last is None else self.last.finish_reason
-
     def settle(self) -> None:
         """Take in what is fresh. Done twice, it changes nothing more."""
         for poll in self.fresh:
             token_ids = poll.token_ids  # each access makes a list
             self.tokens[poll.completion_tokens - len(token_ids) :] = token_ids
-            self.last = poll  # after its tokens: whoever sees the end must see them all
+            self.last = poll
+            # After its tokens: whoever sees the end must see them all.
+            self.finish_reason = poll.finish_reason
         self.fresh.clear()
 
     def ring(self) -> None:
         """Wake all who wait for this sequence."""
-        for bell in tuple(self.bells):
-            bell.put(self)
+        if self.bells:
+            for bell in tuple(self.bells):
+                bell.put(self)
         if self.end_bells and (self.dropped or self.ended):
             for bell in tuple(self.end_bells):
                 bell.put(self)
