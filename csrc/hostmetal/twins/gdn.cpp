@@ -25,6 +25,20 @@ inline const float* raw_row(const float* qkv, const float* banks, const QueryArg
   return state + static_cast<uint32_t>(index + 3) * channels + channel;
 }
 
+// Asks for what the head that begins at `channel` reads from memory, its weights and what the bank
+// remembers: pieces too short for the hardware to see them coming.
+inline void ask_head(const float* weight, const float* banks, const QueryArgs& query,
+                     const GdnArgs& args, uint32_t channel) {
+  constexpr uint32_t kLine = 16;  // floats
+  for (uint32_t i = 0; i < args.head_dim * kTaps; i += kLine) {
+    __builtin_prefetch(weight + uint64_t{channel} * kTaps + i);
+  }
+  for (int32_t row = -3; row < 0 && query.kv_valid != 0; ++row) {
+    const float* from = raw_row(nullptr, banks, query, args, row, channel);
+    for (uint32_t i = 0; i < args.head_dim; i += kLine) __builtin_prefetch(from + i);
+  }
+}
+
 #define MTLQWEN_TAP(J) J, J + 4, J + 8, J + 12, J + 16, J + 20, J + 24, J + 28
 #define MTLQWEN_ALL 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15
 // Tap J of 16 channels whose four taps stand together.
@@ -98,6 +112,9 @@ MTLQWEN_TWIN(gdn_conv) {
     const uint32_t channel = x * args.head_dim;
     const QueryArgs& query = queries[row_query[y]];
     const auto index = static_cast<int32_t>(y - query.first_row);
+    if (index == 0 && x + 1 < dispatch.groups_x()) {
+      ask_head(weight, banks, query, args, channel + args.head_dim);
+    }
     const float* rows[kTaps];
     for (int32_t j = 0; j < int32_t{kTaps}; j++) {
       rows[j] = raw_row(qkv, banks, query, args, index - 3 + j, channel);
