@@ -38,7 +38,8 @@ class TwinFile:
 
     def flags(self, isa: str) -> list[str]:
         """What the compiler gets beyond the flags of the CPU level."""
-        return ["-DMTLQWEN_DOT", *DOT_FLAGS[isa]] if self.dot else []
+        dot = ["-DMTLQWEN_DOT", *DOT_FLAGS[isa]] if self.dot else []
+        return ["-std=c++20", *dot]  # as the rest of csrc; the last one counts
 
 
 def twin_files(folder: Path) -> list[TwinFile]:

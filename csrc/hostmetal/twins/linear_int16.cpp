@@ -70,14 +70,34 @@ MTLQWEN_INLINE void multiply_row(float* out, const uint8_t* in, const uint8_t* w
   }
 }
 
+struct LinearArguments {
+  float* out;
+  const uint8_t* in;
+  const uint8_t* weight;
+  LinearArgs args;
+  bool accumulate;
+};
+MTLQWEN_INLINE LinearArguments linear_arguments(const Dispatch& dispatch) {
+  return {dispatch.buffer<float>(0), dispatch.buffer<uint8_t>(1), dispatch.buffer<uint8_t>(2),
+          dispatch.args<LinearArgs>(3), dispatch.constant<bool>(1)};
+}
+
+struct MlpArguments {
+  uint8_t* out;
+  const uint8_t* in;
+  const uint8_t* gate;
+  const uint8_t* up;
+  LinearArgs args;
+};
+MTLQWEN_INLINE MlpArguments mlp_arguments(const Dispatch& dispatch) {
+  return {dispatch.buffer<uint8_t>(0), dispatch.buffer<uint8_t>(1), dispatch.buffer<uint8_t>(2),
+          dispatch.buffer<uint8_t>(3), dispatch.args<LinearArgs>(4)};
+}
+
 template <class Format>
 __attribute__((min_vector_width(512))) int linear_row(const Dispatch& dispatch, uint64_t first,
                                                       uint64_t count) {
-  auto* out = dispatch.buffer<float>(0);
-  const auto* in = dispatch.buffer<uint8_t>(1);
-  const auto* weight = dispatch.buffer<uint8_t>(2);
-  const auto& args = dispatch.args<LinearArgs>(3);
-  const bool accumulate = dispatch.constant<bool>(1);
+  const auto [out, in, weight, args, accumulate] = linear_arguments(dispatch);
   ask_first(dispatch, first, weight, kRowOutputs * Format::row_bytes(args.k), kAheadBytes);
   return for_each_group(dispatch, first, count, [&](uint32_t x, uint32_t y) {
     const uint32_t from = x * kRowOutputs;
@@ -107,12 +127,8 @@ MTLQWEN_INLINE uint32_t rows_of_group(const Pass& pass, uint32_t y) {
 template <class Format>
 __attribute__((min_vector_width(512))) int linear_panel(const Dispatch& dispatch, uint64_t first,
                                                         uint64_t count) {
-  auto* out = dispatch.buffer<float>(0);
-  const auto* in = dispatch.buffer<uint8_t>(1);
-  const auto* weight = dispatch.buffer<uint8_t>(2);
-  const auto& args = dispatch.args<LinearArgs>(3);
+  const auto [out, in, weight, args, accumulate] = linear_arguments(dispatch);
   const auto& pass = dispatch.args<Pass>(4);
-  const bool accumulate = dispatch.constant<bool>(1);
   const uint64_t row_bytes = Format::row_bytes(args.k);
   ask_first(dispatch, first, weight, kGroupOutputs * row_bytes, kPanelOutputs * row_bytes);
   Wide sums[kMostRows];
@@ -141,11 +157,7 @@ __attribute__((min_vector_width(512))) int linear_panel(const Dispatch& dispatch
 template <class Format>
 __attribute__((min_vector_width(512))) int mlp_row(const Dispatch& dispatch, uint64_t first,
                                                    uint64_t count) {
-  auto* out = dispatch.buffer<uint8_t>(0);
-  const auto* in = dispatch.buffer<uint8_t>(1);
-  const auto* gate = dispatch.buffer<uint8_t>(2);
-  const auto* up = dispatch.buffer<uint8_t>(3);
-  const auto& args = dispatch.args<LinearArgs>(4);
+  const auto [out, in, gate, up, args] = mlp_arguments(dispatch);
   const uint64_t row_bytes = Format::row_bytes(args.k);
   ask_first(dispatch, first, gate, kInt16Qblock * row_bytes, kAheadBytes);
   ask_first(dispatch, first, up, kInt16Qblock * row_bytes, kAheadBytes);
@@ -166,11 +178,7 @@ __attribute__((min_vector_width(512))) int mlp_row(const Dispatch& dispatch, uin
 template <class Format>
 __attribute__((min_vector_width(512))) int mlp_panel(const Dispatch& dispatch, uint64_t first,
                                                      uint64_t count) {
-  auto* out = dispatch.buffer<uint8_t>(0);
-  const auto* in = dispatch.buffer<uint8_t>(1);
-  const auto* gate = dispatch.buffer<uint8_t>(2);
-  const auto* up = dispatch.buffer<uint8_t>(3);
-  const auto& args = dispatch.args<LinearArgs>(4);
+  const auto [out, in, gate, up, args] = mlp_arguments(dispatch);
   const auto& pass = dispatch.args<Pass>(5);
   const uint64_t row_bytes = Format::row_bytes(args.k);
   ask_first(dispatch, first, gate, kInt16Qblock * row_bytes, kPanelOutputs * row_bytes);

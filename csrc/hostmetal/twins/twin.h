@@ -34,7 +34,6 @@ class Dispatch {
   }
   [[nodiscard]] uint32_t groups_x() const { return raw_.groups[0]; }
   [[nodiscard]] uint32_t groups_y() const { return raw_.groups[1]; }
-  [[nodiscard]] uint32_t threads() const { return raw_.threads[0]; }
   [[nodiscard]] bool is_aborted() const { return raw_.abort && *raw_.abort != 0; }
 
  private:

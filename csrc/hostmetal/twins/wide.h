@@ -16,7 +16,6 @@ MTLQWEN_WIDE(LooseFloats, float, 4);
 MTLQWEN_WIDE(LooseHalves, _Float16, 2);
 MTLQWEN_WIDE(LooseShorts, uint16_t, 2);
 MTLQWEN_WIDE(LooseChars, int8_t, 1);
-MTLQWEN_WIDE(LooseInts, int32_t, 4);
 
 constexpr uint32_t kWide = 16;
 
