@@ -4,9 +4,9 @@
 
 #include "kernel_args.h"
 
-// Floats before a bank of the query's slot.
-inline ulong bank_start(device const QueryArgs& query, uint bank, constant GdnArgs& args) {
-  return (ulong(query.slot) * 2 + bank) * args.bank_floats;
+// Floats before a bank.
+inline ulong bank_start(uint bank, constant GdnArgs& args) {
+  return ulong(bank) * args.bank_floats;
 }
 
 inline uint key_head(uint v_head, constant GdnArgs& args) {

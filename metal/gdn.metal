@@ -4,7 +4,7 @@
 //
 //   gdn_conv        y[t][c] = silu(sum_j w[c][j] * qkv[t - 3 + j][c])
 //                   q heads l2(y) * Dk^-0.5, k heads l2(y), v heads y
-//   gdn_conv_state  the last three raw rows of qkv become the conv state of bank 1 - b
+//   gdn_conv_state  three raw rows of qkv become the conv state of each bank that is written
 //   gdn_gates       decay = exp(A * softplus(a + dt_bias)), A = -exp(A_log) <= 0;  beta = sigmoid(b)
 //   gdn_recurrent   S *= decay;  delta = beta * (v - S k);  S += delta k^T;  o = S q
 //                   S is (Dv, Dk) per v head
@@ -31,7 +31,7 @@ inline float4 raw_row(device const float* qkv, device const float* banks,
   if (index >= 0)
     return *(device const float4*)(qkv + (query.first_row + uint(index)) * channels + channel);
   if (query.kv_valid == 0) return float4(0.0f);
-  device const float* state = banks + bank_start(query, query.bank, args) + args.conv_offset;
+  device const float* state = banks + bank_start(query.bank, args) + args.conv_offset;
   return *(device const float4*)(state + uint(index + 3) * channels + channel);
 }
 
@@ -73,21 +73,23 @@ kernel void gdn_conv(device float* act [[buffer(0)]],           // (rows, C)
   if (active) *(device float4*)(act + group.y * channels + channel) = y;
 }
 
-// Grid (C / head_dim, n_queries). Reads bank b, writes bank 1 - b of the same buffer.
+// Grid (C / head_dim, n_writes). No bank that a query reads is written.
 kernel void gdn_conv_state(device float* banks [[buffer(0)]],
                            device const float* qkv [[buffer(1)]],  // (rows, C)
                            device const QueryArgs* queries [[buffer(2)]],
-                           constant GdnArgs& args [[buffer(3)]], constant Pass& pass [[buffer(4)]],
+                           device const StateWriteArgs* writes [[buffer(3)]],  // (n_writes)
+                           constant GdnArgs& args [[buffer(4)]], constant Pass& pass [[buffer(5)]],
                            uint2 group [[threadgroup_position_in_grid]],
                            uint lane [[thread_index_in_simdgroup]]) {
   const uint channels = (2 * args.n_k_heads + args.n_v_heads) * args.head_dim;
   const uint channel = group.x * args.head_dim + lane * 4;
-  device const QueryArgs& query = queries[group.y];
+  device const StateWriteArgs& write = writes[group.y];
+  device const QueryArgs& query = queries[write.query];
   if (lane * 4 >= args.head_dim) return;
-  device float* state = banks + bank_start(query, 1 - query.bank, args) + args.conv_offset;
+  device float* state = banks + bank_start(write.bank, args) + args.conv_offset;
   for (int row = 0; row < 3; row++) {
     *(device float4*)(state + uint(row) * channels + channel) =
-        raw_row(qkv, banks, query, args, int(query.count) - 3 + row, channels, channel);
+        raw_row(qkv, banks, query, args, int(write.rows) - 3 + row, channels, channel);
   }
 }
 
@@ -113,57 +115,62 @@ inline float sum4(float4 x) { return (x.x + x.y) + (x.z + x.w); }
 // in registers. Lane part p holds dk = 16 i + 4 p .. + 3, so that the four lanes of a row read 64
 // bytes together. S k, S q and k q are reduced together before the update (o = decay * S q + delta
 // * k q), so that a row costs one cross-lane reduction, and the state is read once and written once
-// however many rows the query has.
+// a bank, however many rows the query has. `to` and `from`: the value row's place in bank 0.
 template <uint kQuads>
-inline void recur(device float* out, device float* state_out, device const float* state_in,
+inline void recur(device float* out, device float* to, device const float* from,
                   device const float* act, device const float2* gates,
-                  device const QueryArgs& query, constant GdnArgs& args, uint v_head, uint value,
-                  uint part) {
+                  device const QueryArgs& query, device const StateWriteArgs* writes,
+                  constant GdnArgs& args, uint v_head, uint value, uint part) {
   const uint k_head = key_head(v_head, args);
   const uint channels = (2 * args.n_k_heads + args.n_v_heads) * args.head_dim;
   float4 state[kQuads];
   for (uint i = 0; i < kQuads; i++) state[i] = float4(0.0f);
   if (query.kv_valid != 0) {
-    device const float4* from = (device const float4*)state_in + part;
-    for (uint i = 0; i < kQuads; i++) state[i] = from[i * 4];
+    device const float4* old = (device const float4*)(from + bank_start(query.bank, args)) + part;
+    for (uint i = 0; i < kQuads; i++) state[i] = old[i * 4];
   }
-  for (uint t = 0; t < query.count; t++) {
-    const uint row = query.first_row + t;
-    device const float* heads = act + row * channels;
-    device const float4* q = (device const float4*)(heads + k_head * args.head_dim) + part;
-    device const float4* k =
-        (device const float4*)(heads + (args.n_k_heads + k_head) * args.head_dim) + part;
-    const float v = heads[(2 * args.n_k_heads + v_head) * args.head_dim + value];
-    const float2 gate = gates[row * args.n_v_heads + v_head];
+  uint t = 0;
+  for (uint w = 0; w < query.n_writes; w++) {
+    device const StateWriteArgs& write = writes[query.first_write + w];
+    for (; t < write.rows; t++) {
+      const uint row = query.first_row + t;
+      device const float* heads = act + row * channels;
+      device const float4* q = (device const float4*)(heads + k_head * args.head_dim) + part;
+      device const float4* k =
+          (device const float4*)(heads + (args.n_k_heads + k_head) * args.head_dim) + part;
+      const float v = heads[(2 * args.n_k_heads + v_head) * args.head_dim + value];
+      const float2 gate = gates[row * args.n_v_heads + v_head];
 
-    float4 sk = float4(0.0f);
-    float4 sq = float4(0.0f);
-    float4 kq = float4(0.0f);
-    for (uint i = 0; i < kQuads; i++) {
-      sk += state[i] * k[i * 4];
-      sq += state[i] * q[i * 4];
-      kq += k[i * 4] * q[i * 4];
+      float4 sk = float4(0.0f);
+      float4 sq = float4(0.0f);
+      float4 kq = float4(0.0f);
+      for (uint i = 0; i < kQuads; i++) {
+        sk += state[i] * k[i * 4];
+        sq += state[i] * q[i * 4];
+        kq += k[i * 4] * q[i * 4];
+      }
+      const float4 sums = quad_sum(float4(sum4(sk), sum4(sq), sum4(kq), 0.0f));
+      const float delta = gate.y * (v - gate.x * sums.x);
+      for (uint i = 0; i < kQuads; i++) state[i] = state[i] * gate.x + k[i * 4] * delta;
+      if (part == 0) {
+        out[(row * args.n_v_heads + v_head) * args.head_dim + value] =
+            gate.x * sums.y + delta * sums.z;
+      }
     }
-    const float4 sums = quad_sum(float4(sum4(sk), sum4(sq), sum4(kq), 0.0f));
-    const float delta = gate.y * (v - gate.x * sums.x);
-    for (uint i = 0; i < kQuads; i++) state[i] = state[i] * gate.x + k[i * 4] * delta;
-    if (part == 0) {
-      out[(row * args.n_v_heads + v_head) * args.head_dim + value] =
-          gate.x * sums.y + delta * sums.z;
-    }
+    device float4* kept = (device float4*)(to + bank_start(write.bank, args)) + part;
+    for (uint i = 0; i < kQuads; i++) kept[i * 4] = state[i];
   }
-  device float4* to = (device float4*)state_out + part;
-  for (uint i = 0; i < kQuads; i++) to[i * 4] = state[i];
 }
 
-// Grid (Hv * Dv / 8, n_queries). Reads bank b, writes bank 1 - b of the same buffer.
+// Grid (Hv * Dv / 8, n_queries). No bank that a query reads is written.
 kernel void gdn_recurrent(device float* out [[buffer(0)]],  // (rows, Hv * Dv)
                           device float* banks [[buffer(1)]],
                           device const float* act [[buffer(2)]],     // (rows, C)
                           device const float2* gates [[buffer(3)]],  // (rows, Hv): decay, beta
                           device const float* banks_in [[buffer(4)]],
                           device const QueryArgs* queries [[buffer(5)]],
-                          constant GdnArgs& args [[buffer(6)]], constant Pass& pass [[buffer(7)]],
+                          device const StateWriteArgs* writes [[buffer(6)]],  // (n_writes)
+                          constant GdnArgs& args [[buffer(7)]], constant Pass& pass [[buffer(8)]],
                           uint2 group [[threadgroup_position_in_grid]],
                           uint lane [[thread_index_in_simdgroup]]) {
   device const QueryArgs& query = queries[group.y];
@@ -172,12 +179,12 @@ kernel void gdn_recurrent(device float* out [[buffer(0)]],  // (rows, Hv * Dv)
   const uint v_head = group.x / groups_per_head;
   const uint value = group.x % groups_per_head * 8 + lane / 4;
   const ulong place = args.state_offset + ulong(v_head * args.head_dim + value) * args.head_dim;
-  device const float* state_in = banks_in + bank_start(query, query.bank, args) + place;
-  device float* state_out = banks + bank_start(query, 1 - query.bank, args) + place;
+  device float* to = banks + place;
+  device const float* from = banks_in + place;
   if (args.head_dim == 128) {
-    recur<8>(out, state_out, state_in, act, gates, query, args, v_head, value, lane % 4);
+    recur<8>(out, to, from, act, gates, query, writes, args, v_head, value, lane % 4);
   } else {
-    recur<4>(out, state_out, state_in, act, gates, query, args, v_head, value, lane % 4);
+    recur<4>(out, to, from, act, gates, query, writes, args, v_head, value, lane % 4);
   }
 }
 

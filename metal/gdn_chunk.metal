@@ -15,7 +15,8 @@
 //
 // A lane owns one value dim and its row of S; the 32 rows of a block lie along its vectors. As the
 // lane of row s it also makes column s of A and B. Rows past the end of a ragged block repeat its
-// last one with beta 0 and decay 1, so that their delta is 0. Between blocks S stands in bank 1 - b.
+// last one with beta 0 and decay 1, so that their delta is 0. A block ends where a state is kept;
+// between blocks S stands in the bank that is written next.
 #include <metal_stdlib>
 
 #include "gdn.h"
@@ -126,15 +127,15 @@ inline void solve(thread Wide* delta, device float* out, threadgroup const Stage
   for (uint t = kRows; t-- > 0;) out[min(t, last_row) * stride] = o[t / kElements][t % kElements];
 }
 
-// S of dims first_dim .. first_dim + 31 after the block.
-inline void update(device float* state, threadgroup Stage& stage, thread const Wide* delta,
-                   device const float* k, float fade, uint lane) {
+// S of dims first_dim .. first_dim + 31 after the block. `to` may be `from`.
+inline void update(device float* to, device const float* from, threadgroup Stage& stage,
+                   thread const Wide* delta, device const float* k, float fade, uint lane) {
 #pragma unroll
   for (uint i = 0; i < kVecs; i++) stage.left[lane][i] = load_floats<Wide>(k + i * kElements);
   simdgroup_barrier(mem_flags::mem_threadgroup);
   Wide sum[kVecs];
 #pragma unroll
-  for (uint i = 0; i < kVecs; i++) sum[i] = load_floats<Wide>(state + i * kElements) * fade;
+  for (uint i = 0; i < kVecs; i++) sum[i] = load_floats<Wide>(from + i * kElements) * fade;
 #pragma unroll
   for (uint s = 0; s < kRows; s++) {
     const Wide known = Wide(delta[s / kElements][s % kElements]);
@@ -142,18 +143,19 @@ inline void update(device float* state, threadgroup Stage& stage, thread const W
     for (uint i = 0; i < kVecs; i++) sum[i] = multiply_add(known, stage.left[s][i], sum[i]);
   }
 #pragma unroll
-  for (uint i = 0; i < kVecs; i++) store_floats(state + i * kElements, sum[i]);
+  for (uint i = 0; i < kVecs; i++) store_floats(to + i * kElements, sum[i]);
   simdgroup_barrier(mem_flags::mem_threadgroup);
 }
 
-// Grid (Hv * Dv / 32, n_queries). Reads bank b, writes bank 1 - b of the same buffer.
+// Grid (Hv * Dv / 32, n_queries). No bank that a query reads is written.
 kernel void gdn_chunk(device float* out [[buffer(0)]],  // (rows, Hv * Dv)
                       device float* banks [[buffer(1)]],
                       device const float* act [[buffer(2)]],     // (rows, C)
                       device const float2* gates [[buffer(3)]],  // (rows, Hv): decay, beta
                       device const float* banks_in [[buffer(4)]],
                       device const QueryArgs* queries [[buffer(5)]],
-                      constant GdnArgs& args [[buffer(6)]], constant Pass& pass [[buffer(7)]],
+                      device const StateWriteArgs* writes [[buffer(6)]],  // (n_writes)
+                      constant GdnArgs& args [[buffer(7)]], constant Pass& pass [[buffer(8)]],
                       uint2 group [[threadgroup_position_in_grid]],
                       uint lane [[thread_index_in_simdgroup]]) {
   threadgroup Stage stage;
@@ -164,17 +166,18 @@ kernel void gdn_chunk(device float* out [[buffer(0)]],  // (rows, Hv * Dv)
   const uint value = group.x % (dim / kRows) * kRows + lane;
   const uint channels = (2 * args.n_k_heads + args.n_v_heads) * dim;
   const ulong place = args.state_offset + ulong(v_head * dim + value) * dim;
-  device const float* old = banks_in + bank_start(query, query.bank, args) + place;
-  device float* state = banks + bank_start(query, 1 - query.bank, args) + place;
-  for (uint d = 0; d < dim; d += kElements) {
-    Wide remembered = Wide(0.0f);
-    if (query.kv_valid != 0) remembered = load_floats<Wide>(old + d);
-    store_floats(state + d, remembered);
+  device const StateWriteArgs* write = writes + query.first_write;
+  device const float* from = banks_in + bank_start(query.bank, args) + place;
+  device float* to = banks + bank_start(write->bank, args) + place;
+  if (query.kv_valid == 0) {
+    for (uint d = 0; d < dim; d += kElements) store_floats(to + d, Wide(0.0f));
+    from = to;
   }
 
-  for (uint first = 0; first < query.count; first += kRows) {
+  for (uint first = 0; first < query.count;) {
     const uint first_row = query.first_row + first;
-    const uint last_row = min(uint(kRows), query.count - first) - 1;
+    const uint n_rows = min(uint(kRows), write->rows - first);
+    const uint last_row = n_rows - 1;
     const uint row = first_row + min(lane, last_row);
     device const float* q = act + row * channels + key_head(v_head, args) * dim;
     device const float* k = q + args.n_k_heads * dim;
@@ -186,7 +189,7 @@ kernel void gdn_chunk(device float* out [[buffer(0)]],  // (rows, Hv * Dv)
     Products sums;
 #pragma unroll
     for (uint i = 0; i < kVecs; i++) sums.kk[i] = sums.qk[i] = sums.sk[i] = sums.sq[i] = Wide(0.0f);
-    for (uint d = 0; d < dim; d += kDims) add_products(sums, stage, k + d, q + d, state + d, lane);
+    for (uint d = 0; d < dim; d += kDims) add_products(sums, stage, k + d, q + d, from + d, lane);
     put_columns(stage, sums, lane);
     simdgroup_barrier(mem_flags::mem_threadgroup);
     Wide delta[kVecs];
@@ -195,6 +198,12 @@ kernel void gdn_chunk(device float* out [[buffer(0)]],  // (rows, Hv * Dv)
           args.n_v_heads * dim, last_row);
     const float fade = stage.fade[kVecs - 1][kElements - 1];
     simdgroup_barrier(mem_flags::mem_threadgroup);
-    for (uint d = 0; d < dim; d += kDims) update(state + d, stage, delta, k + d, fade, lane);
+    for (uint d = 0; d < dim; d += kDims) update(to + d, from + d, stage, delta, k + d, fade, lane);
+    from = to;
+    first += n_rows;
+    if (first == write->rows && first < query.count) {
+      write++;
+      to = banks + bank_start(write->bank, args) + place;
+    }
   }
 }

@@ -22,7 +22,8 @@ struct Pass {
   MTLQWEN_UINT n_logit_rows;      // rows that get logits
   MTLQWEN_UINT n_splits;          // attention splits of the longest context in the pass
   MTLQWEN_UINT blocks_per_split;  // 128-key blocks of one split
-  MTLQWEN_UINT reserved[3];
+  MTLQWEN_UINT n_writes;          // GDN states that the pass keeps, of all queries
+  MTLQWEN_UINT reserved[2];
 };
 
 // One sequence's rows in the pass. The kernels find it by row_query[row].
@@ -31,8 +32,19 @@ struct QueryArgs {
   MTLQWEN_UINT count;
   MTLQWEN_UINT kv_valid;  // absolute position of the first row
   MTLQWEN_UINT slot;
-  MTLQWEN_UINT bank;  // GDN bank to read; 1 - bank is written
-  MTLQWEN_UINT reserved[3];
+  MTLQWEN_UINT bank;         // GDN bank to read; other queries may read it, too
+  MTLQWEN_UINT first_write;  // its states are writes[first_write .. first_write + n_writes)
+  MTLQWEN_UINT n_writes;
+  MTLQWEN_UINT reserved;
+};
+
+// The GDN state after the query's first `rows` rows goes to `bank`, which no query of the pass reads.
+// Those of one query ascend in rows, each of another row, and the last has all rows of the query.
+struct StateWriteArgs {
+  MTLQWEN_UINT query;
+  MTLQWEN_UINT rows;
+  MTLQWEN_UINT bank;
+  MTLQWEN_UINT reserved;
 };
 
 // How one logit row is sampled.
@@ -72,7 +84,7 @@ struct AttentionArgs {
   MTLQWEN_UINT reserved;
 };
 
-// One GDN layer's place in a bank: bank_base = banks + (slot * 2 + bank) * bank_floats; state then conv at the offsets.
+// One GDN layer's place in a bank: bank_base = banks + bank * bank_floats; state then conv at the offsets.
 struct GdnArgs {
   MTLQWEN_UINT n_k_heads;
   MTLQWEN_UINT n_v_heads;
@@ -104,6 +116,7 @@ struct Candidate {
 
 static_assert(sizeof(Pass) == 32, "Pass is shared with the kernels");
 static_assert(sizeof(QueryArgs) == 32, "QueryArgs is shared with the kernels");
+static_assert(sizeof(StateWriteArgs) == 16, "StateWriteArgs is shared with the kernels");
 static_assert(sizeof(SampleArgs) == 32, "SampleArgs is shared with the kernels");
 static_assert(sizeof(GdnArgs) == 48, "GdnArgs is shared with the kernels");
 

@@ -30,6 +30,12 @@ struct RequestOptions {
 
 enum class FinishReason : uint8_t { kNone, kStop, kLength, kCancelled, kDeadline, kError };
 
+// A GDN state that a pass keeps: the one after the first `rows` rows of a query.
+struct StateWrite {
+  uint32_t rows = 0;
+  uint32_t bank = 0;
+};
+
 // One sequence's rows in one pass.
 struct Query {
   SequenceId sequence = 0;
@@ -37,8 +43,9 @@ struct Query {
   uint32_t first_row = 0;  // where its rows start in the pass
   uint32_t count = 0;      // rows in this pass
   uint32_t kv_valid = 0;   // position of its first row
-  uint32_t bank = 0;       // GDN bank read; the other one is written
-  bool emits = false;      // its last row is sampled: all of the request has been seen
+  uint32_t bank = 0;       // GDN bank read where kv_valid > 0; no pass writes what it reads
+  std::vector<StateWrite> writes{};  // rows ascend, the last is count; none without GDN layers
+  bool emits = false;                // its last row is sampled: all of the request has been seen
 };
 
 // All queries of one pass.

@@ -157,12 +157,15 @@ Batch Engine::plan_locked() const {
   const std::vector<uint32_t> counts = plan_rows(pending, pass_rows_, prefill_rows_);
   Batch batch;
   for (size_t i = 0; i < live.size(); ++i) {
+    const uint32_t first_bank = *live[i]->slot * 2;
+    const uint32_t current = runtime_->banks.bank(*live[i]->slot);
     batch.queries.push_back({.sequence = live[i]->id,
                              .slot = *live[i]->slot,
                              .first_row = 0,
                              .count = counts[i],
                              .kv_valid = live[i]->kv_valid,
-                             .bank = runtime_->banks.bank(*live[i]->slot),
+                             .bank = first_bank + current,
+                             .writes = {{.rows = counts[i], .bank = first_bank + 1 - current}},
                              .emits = counts[i] == pending[i]});
   }
   return batch;

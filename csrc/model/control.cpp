@@ -10,6 +10,7 @@ namespace {
 
 uint64_t arena_bytes(uint32_t slots) {
   return 2 * Arena::padded(sizeof(Pass)) + Arena::padded(slots * sizeof(QueryArgs)) +
+         Arena::padded(kPassRows * sizeof(StateWriteArgs)) +
          2 * Arena::padded(kPassRows * sizeof(uint32_t)) +
          2 * Arena::padded(slots * sizeof(uint32_t)) + Arena::padded(slots * sizeof(SampleArgs));
 }
@@ -27,6 +28,7 @@ Control::Control(Device& device, uint32_t slots)
     : arena_(device, arena_bytes(slots), Storage::kShared, "control arrays"),
       pass_(arena_.take(sizeof(Pass))), logit_pass_(arena_.take(sizeof(Pass))),
       queries_(arena_.take(slots * sizeof(QueryArgs))),
+      writes_(arena_.take(kPassRows * sizeof(StateWriteArgs))),
       row_query_(arena_.take(kPassRows * sizeof(uint32_t))),
       input_ids_(arena_.take(kPassRows * sizeof(int32_t))),
       logit_rows_(arena_.take(slots * sizeof(uint32_t))),
@@ -40,7 +42,10 @@ void Control::pack_query(const PackedQuery& packed, uint32_t index) {
                                     .kv_valid = query.kv_valid,
                                     .slot = query.slot,
                                     .bank = query.bank,
-                                    .reserved = {}};
+                                    .first_write = n_writes_,
+                                    .n_writes = static_cast<uint32_t>(query.writes.size()),
+                                    .reserved = 0};
+  pack_writes(query, index);
   std::fill_n(at<uint32_t>(row_query_) + query.first_row, query.count, index);
   std::copy(packed.tokens.begin(), packed.tokens.end(), at<int32_t>(input_ids_) + query.first_row);
   if (!query.emits) return;
@@ -55,12 +60,20 @@ void Control::pack_query(const PackedQuery& packed, uint32_t index) {
   ++n_logit_rows_;
 }
 
+void Control::pack_writes(const Query& query, uint32_t index) {
+  for (const StateWrite& write : query.writes) {
+    at<StateWriteArgs>(writes_)[n_writes_++] = {
+        .query = index, .rows = write.rows, .bank = write.bank, .reserved = 0};
+  }
+}
+
 PassShape Control::pack(std::span<const PackedQuery> queries, uint32_t min_blocks_per_split,
                         uint32_t partial_capacity) {
   Pass pass{};
   uint32_t longest = 0;
   PassShape shape{.shortest = kPassRows};
   n_logit_rows_ = 0;
+  n_writes_ = 0;
   for (const PackedQuery& packed : queries) {
     pack_query(packed, pass.n_queries++);
     pass.rows += packed.query.count;
@@ -71,6 +84,7 @@ PassShape Control::pack(std::span<const PackedQuery> queries, uint32_t min_block
     shape.n_keys += keys;
   }
   pass.n_logit_rows = n_logit_rows_;
+  pass.n_writes = n_writes_;
   pass.blocks_per_split =
       blocks_per_split(pass.rows, longest, min_blocks_per_split, partial_capacity);
   pass.n_splits = static_cast<uint32_t>(ceil_div(longest, pass.blocks_per_split * kBlockTokens));
@@ -81,6 +95,7 @@ PassShape Control::pack(std::span<const PackedQuery> queries, uint32_t min_block
   shape.rows = pass.rows;
   shape.n_queries = pass.n_queries;
   shape.n_logit_rows = pass.n_logit_rows;
+  shape.n_writes = pass.n_writes;
   shape.n_splits = pass.n_splits;
   return shape;
 }

@@ -39,6 +39,7 @@ class Control {
   [[nodiscard]] Span pass() const { return pass_; }
   [[nodiscard]] Span logit_pass() const { return logit_pass_; }  // rows = n_logit_rows
   [[nodiscard]] Span queries() const { return queries_; }
+  [[nodiscard]] Span writes() const { return writes_; }
   [[nodiscard]] Span row_query() const { return row_query_; }
   [[nodiscard]] Span input_ids() const { return input_ids_; }
   [[nodiscard]] Span logit_rows() const { return logit_rows_; }
@@ -48,6 +49,7 @@ class Control {
 
  private:
   void pack_query(const PackedQuery& packed, uint32_t index);
+  void pack_writes(const Query& query, uint32_t index);
   template <class T>
   [[nodiscard]] T* at(Span span) const {
     return static_cast<T*>(arena_.at(span));
@@ -56,12 +58,14 @@ class Control {
   Arena arena_;
   Span pass_, logit_pass_;
   Span queries_;     // (slots) QueryArgs
+  Span writes_;      // (kPassRows) StateWriteArgs
   Span row_query_;   // (kPassRows) uint32
   Span input_ids_;   // (kPassRows) int32
   Span logit_rows_;  // (slots) uint32
   Span samples_;     // (slots) SampleArgs
   Span sampled_;     // (slots) int32, written by sample_pick
   uint32_t n_logit_rows_ = 0;
+  uint32_t n_writes_ = 0;
 };
 
 }  // namespace mtlqwen

@@ -27,14 +27,16 @@ uint32_t count_of(Count count, const PassShape& shape) {
     return shape.n_queries;
   case Count::kLogitRows:
     return shape.n_logit_rows;
+  case Count::kStateWrites:
+    return shape.n_writes;
   }
   return 0;
 }
 
 uint64_t bytes_of(const Traffic& traffic, uint32_t count, const PassShape& shape) {
   return traffic.once + traffic.per_count * count + traffic.per_row * shape.rows +
-         traffic.per_query * shape.n_queries + traffic.per_split * shape.rows * shape.n_splits +
-         traffic.per_key * shape.n_keys;
+         traffic.per_query * shape.n_queries + traffic.per_write * shape.n_writes +
+         traffic.per_split * shape.rows * shape.n_splits + traffic.per_key * shape.n_keys;
 }
 
 const Variant& variant_of(const Launch& launch, uint32_t count, const PassShape& shape) {

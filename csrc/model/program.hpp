@@ -16,13 +16,14 @@
 namespace mtlqwen {
 
 // What a launch counts along the y axis of its grid.
-enum class Count : uint8_t { kRows, kQueries, kLogitRows };
+enum class Count : uint8_t { kRows, kQueries, kLogitRows, kStateWrites };
 
 // The counts of one pass that size its grids.
 struct PassShape {
   uint32_t rows = 0;
   uint32_t n_queries = 0;
   uint32_t n_logit_rows = 0;
+  uint32_t n_writes = 0;  // GDN states kept
   uint32_t n_splits = 0;
   uint32_t shortest = 0;  // rows of a query
   uint32_t longest = 0;
@@ -35,6 +36,7 @@ struct Traffic {
   uint64_t per_count = 0;  // for each of what the launch counts
   uint64_t per_row = 0;
   uint64_t per_query = 0;
+  uint64_t per_write = 0;  // for each GDN state kept
   uint64_t per_split = 0;  // for each row and attention split
   uint64_t per_key = 0;
 };

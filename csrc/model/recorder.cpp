@@ -208,6 +208,7 @@ void Recorder::attention_split(const AttentionTensors& t, const AttentionArgs& a
 void Recorder::gdn(const GdnTensors& t, const GdnArgs& args) {
   const uint32_t n_heads = 2 * args.n_k_heads + args.n_v_heads;
   const Span queries = control_.queries();
+  const Span writes = control_.writes();
   const Span row_query = control_.row_query();
   const uint32_t channels = n_heads * args.head_dim;
   const uint32_t value_dim = args.n_v_heads * args.head_dim;
@@ -220,8 +221,8 @@ void Recorder::gdn(const GdnTensors& t, const GdnArgs& args) {
       args);
   add({.kernel = "gdn_conv_state",
        .groups_x = n_heads,
-       .count = Count::kQueries,
-       .bindings = {untracked(t.banks), in(t.qkv.span), in(queries)},
+       .count = Count::kStateWrites,
+       .bindings = {untracked(t.banks), in(t.qkv.span), in(queries), in(writes)},
        .traffic = {.per_count = 2 * taps}},
       args);
   add({.kernel = "gdn_gates",
@@ -231,13 +232,15 @@ void Recorder::gdn(const GdnTensors& t, const GdnArgs& args) {
       args);
   constexpr uint32_t kRecurrentDims = 8;  // value dims of a threadgroup
   constexpr uint32_t kChunkDims = 32;
-  const Traffic traffic{.per_count = floats(2 * value_dim * args.head_dim),
-                        .per_row = floats(channels + 2 * args.n_v_heads + value_dim)};
+  const uint64_t state = floats(value_dim * args.head_dim);
+  const Traffic traffic{.per_count = state,
+                        .per_row = floats(channels + 2 * args.n_v_heads + value_dim),
+                        .per_write = state};
   add({.kernel = "gdn_recurrent",
        .groups_x = value_dim / kRecurrentDims,
        .count = Count::kQueries,
        .bindings = {out(t.delta_out.span), untracked(t.banks), in(t.convolved.span),
-                    in(t.gates.span), untracked(t.banks), in(queries)},
+                    in(t.gates.span), untracked(t.banks), in(queries), in(writes)},
        .traffic = traffic,
        .serves = {.most = args.chunk_rows - 1}},
       args);
@@ -247,7 +250,7 @@ void Recorder::gdn(const GdnTensors& t, const GdnArgs& args) {
          .count = Count::kQueries,
          // delta_out: the rows that gdn_recurrent leaves out.
          .bindings = {untracked(t.delta_out.span), untracked(t.banks), in(t.convolved.span),
-                      in(t.gates.span), untracked(t.banks), in(queries)},
+                      in(t.gates.span), untracked(t.banks), in(queries), in(writes)},
          .traffic = traffic,
          .serves = {.least = args.chunk_rows}},
         args);

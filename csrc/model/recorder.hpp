@@ -60,7 +60,7 @@ class Recorder {
     Span conv;               // (channels, 4)
     Span decay, dt_bias;     // (v_heads): -exp(A_log), bias of the step size
     Span norm;               // (head_dim)
-    Span banks;              // of all slots
+    Span banks;              // all of them
   };
   void gdn(const GdnTensors& tensors, const GdnArgs& args);
 

@@ -2,8 +2,8 @@
 // with odd factors, so that no bit of what it was is ever lost.
 #include "hash.h"
 
-inline ulong bank_start(device const QueryArgs& query, uint bank, constant GdnArgs& args) {
-  return (ulong(query.slot) * 2 + bank) * args.bank_floats;
+inline ulong bank_start(uint bank, constant GdnArgs& args) {
+  return ulong(bank) * args.bank_floats;
 }
 
 // The query's row `index`; negative: what the bank remembers.
@@ -11,7 +11,7 @@ inline uint raw_row(device const uint* qkv, device const uint* banks, device con
                     constant GdnArgs& args, int index, uint channels, uint channel) {
   if (index >= 0) return qkv[(query.first_row + uint(index)) * channels + channel];
   if (query.kv_valid == 0) return 0;
-  const ulong state = bank_start(query, query.bank, args) + args.conv_offset;
+  const ulong state = bank_start(query.bank, args) + args.conv_offset;
   return banks[state + uint(index + 3) * channels + channel];
 }
 
@@ -35,17 +35,19 @@ gdn_conv(device uint* act [[buffer(0)]], device const uint* qkv [[buffer(1)]],
 
 kernel void gdn_conv_state(device uint* banks [[buffer(0)]], device const uint* qkv [[buffer(1)]],
                            device const QueryArgs* queries [[buffer(2)]],
-                           constant GdnArgs& args [[buffer(3)]], constant Pass& pass [[buffer(4)]],
+                           device const StateWriteArgs* writes [[buffer(3)]],
+                           constant GdnArgs& args [[buffer(4)]], constant Pass& pass [[buffer(5)]],
                            uint2 group [[threadgroup_position_in_grid]],
                            uint lane [[thread_index_in_simdgroup]]) {
   const uint channels = (2 * args.n_k_heads + args.n_v_heads) * args.head_dim;
-  device const QueryArgs& query = queries[group.y];
-  const ulong state = bank_start(query, 1 - query.bank, args) + args.conv_offset;
+  device const StateWriteArgs& write = writes[group.y];
+  device const QueryArgs& query = queries[write.query];
+  const ulong state = bank_start(write.bank, args) + args.conv_offset;
   for (uint d = lane; d < args.head_dim; d += 32) {
     const uint channel = group.x * args.head_dim + d;
     for (int row = 0; row < 3; row++) {
       banks[state + uint(row) * channels + channel] =
-          raw_row(qkv, banks, query, args, int(query.count) - 3 + row, channels, channel);
+          raw_row(qkv, banks, query, args, int(write.rows) - 3 + row, channels, channel);
     }
   }
 }
@@ -65,28 +67,34 @@ kernel void gdn_gates(device uint2* gates [[buffer(0)]], device const uint* a [[
 // The value row `value` of one head.
 inline void recur(device uint* out, device uint* banks, device const uint* act,
                   device const uint2* gates, device const uint* banks_in,
-                  device const QueryArgs& query, constant GdnArgs& args, uint v_head, uint value) {
+                  device const QueryArgs& query, device const StateWriteArgs* writes,
+                  constant GdnArgs& args, uint v_head, uint value) {
   const uint dim = args.head_dim;
   const uint k_head =
       args.k_head_tiled != 0 ? v_head % args.n_k_heads : v_head / (args.n_v_heads / args.n_k_heads);
   const uint channels = (2 * args.n_k_heads + args.n_v_heads) * dim;
   const ulong place = args.state_offset + ulong(v_head * dim + value) * dim;
-  device const uint* from = banks_in + bank_start(query, query.bank, args) + place;
-  device uint* to = banks + bank_start(query, 1 - query.bank, args) + place;
-  for (uint k = 0; k < dim; k++) to[k] = query.kv_valid == 0 ? 0 : from[k];
-  for (uint t = 0; t < query.count; t++) {
-    const uint row = query.first_row + t;
-    device const uint* heads = act + row * channels;
-    device const uint* q = heads + k_head * dim;
-    device const uint* key = heads + (args.n_k_heads + k_head) * dim;
-    const uint v = heads[(2 * args.n_k_heads + v_head) * dim + value];
-    const uint2 gate = gates[row * args.n_v_heads + v_head];
-    uint sum = 0;
-    for (uint k = 0; k < dim; k++) {
-      to[k] = to[k] * odd(gate.x) + key[k] * odd(v) + gate.y;
-      sum += to[k] * odd(q[k]);
+  device const uint* from = banks_in + bank_start(query.bank, args) + place;
+  uint t = 0;
+  for (uint w = 0; w < query.n_writes; w++) {
+    device const StateWriteArgs& write = writes[query.first_write + w];
+    device uint* to = banks + bank_start(write.bank, args) + place;
+    for (uint k = 0; k < dim; k++) to[k] = w == 0 && query.kv_valid == 0 ? 0 : from[k];
+    for (; t < write.rows; t++) {
+      const uint row = query.first_row + t;
+      device const uint* heads = act + row * channels;
+      device const uint* q = heads + k_head * dim;
+      device const uint* key = heads + (args.n_k_heads + k_head) * dim;
+      const uint v = heads[(2 * args.n_k_heads + v_head) * dim + value];
+      const uint2 gate = gates[row * args.n_v_heads + v_head];
+      uint sum = 0;
+      for (uint k = 0; k < dim; k++) {
+        to[k] = to[k] * odd(gate.x) + key[k] * odd(v) + gate.y;
+        sum += to[k] * odd(q[k]);
+      }
+      out[(row * args.n_v_heads + v_head) * dim + value] = sum;
     }
-    out[(row * args.n_v_heads + v_head) * dim + value] = sum;
+    from = to;
   }
 }
 
@@ -96,15 +104,15 @@ kernel void
 gdn_state(device uint* out [[buffer(0)]], device uint* banks [[buffer(1)]],
           device const uint* act [[buffer(2)]], device const uint2* gates [[buffer(3)]],
           device const uint* banks_in [[buffer(4)]], device const QueryArgs* queries [[buffer(5)]],
-          constant GdnArgs& args [[buffer(6)]], constant Pass& pass [[buffer(7)]],
-          uint2 group [[threadgroup_position_in_grid]], uint2 groups [[threadgroups_per_grid]],
-          uint lane [[thread_index_in_simdgroup]]) {
+          device const StateWriteArgs* writes [[buffer(6)]], constant GdnArgs& args [[buffer(7)]],
+          constant Pass& pass [[buffer(8)]], uint2 group [[threadgroup_position_in_grid]],
+          uint2 groups [[threadgroups_per_grid]], uint lane [[thread_index_in_simdgroup]]) {
   device const QueryArgs& query = queries[group.y];
   if (kChunk != (query.count >= args.chunk_rows)) return;
   const uint values = args.n_v_heads * args.head_dim / groups.x;
   if (lane >= values) return;
   const uint value = group.x * values + lane;
-  recur(out, banks, act, gates, banks_in, query, args, value / args.head_dim,
+  recur(out, banks, act, gates, banks_in, query, writes, args, value / args.head_dim,
         value % args.head_dim);
 }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from cases_gdn import (
@@ -78,8 +78,11 @@ def layer_bench(size: str) -> Iterator[LayerCase | SampleRun]:
     queries = [Query(count=128, kv_valid=CONTEXT)]
     for tile in (0, 8, 16):
         yield attention_case(widths.attention, queries, 8, tile=tile)
+    # One state is kept, or one every 32 rows.
+    keeping = [replace(queries[0], kept=tuple((32 * i, i) for i in range(1, 5)))]
     for chunk_rows in (NEVER_CHUNKED, 1):
         yield recurrent_case(widths.gdn, queries, chunk_rows)
+        yield recurrent_case(widths.gdn, keeping, chunk_rows)
     logits = np.random.default_rng(0).standard_normal((1, widths.vocab)).astype(np.float32) * 3
     for temperature in (0.0, 0.7):
         yield sample_run(logits, [Draw(temperature=temperature)], chunk=4096)

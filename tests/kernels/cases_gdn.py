@@ -10,7 +10,7 @@ import reference_layers as ref
 from cases_layers import EPS, Floats, LayerCase, exact, floats, nans, size
 from harness import Buffer, Launch
 from int16_rows import empty_rows
-from layer_args import GDN, Query, pass_struct, query_arrays, record
+from layer_args import GDN, Query, pass_struct, query_arrays, record, write_array
 
 NEVER_CHUNKED = 2**32 - 1
 
@@ -69,12 +69,12 @@ class GdnShape:
         )
 
     def banks(self, rng: np.random.Generator, queries: Sequence[Query]) -> Floats:
-        """Banks (slots, 2, bank_floats); where kv_valid is 0 the old one holds NaN."""
-        slots = 1 + max(query.slot for query in queries)
-        banks = nans(slots, 2, self.bank_floats)
+        """Banks (n, bank_floats) that hold NaN where no query with kv_valid reads."""
+        written = (bank for query in queries for _, bank in query.writes)
+        banks = nans(1 + max(*written, *(query.bank for query in queries)), self.bank_floats)
         for query in queries:
             if query.kv_valid:
-                banks[query.slot, query.bank] = floats(rng, self.bank_floats)
+                banks[query.bank] = floats(rng, self.bank_floats)
         return banks
 
     def state(self, bank: Floats) -> Floats:
@@ -111,8 +111,8 @@ def conv_case(shape: GdnShape, queries: Sequence[Query]) -> LayerCase:
     )
     conv_state = Launch(
         kernel="gdn_conv_state",
-        buffers=[banks, qkv, packed, args, pass_],
-        groups=(heads, len(queries)),
+        buffers=[banks, qkv, packed, write_array(queries), args, pass_],
+        groups=(heads, sum(len(query.writes) for query in queries)),
     )
     expected, bound = np.empty(act.shape), np.empty(act.shape)
     new_banks, bank_bound = exact(banks), np.zeros(banks.shape)
@@ -120,13 +120,14 @@ def conv_case(shape: GdnShape, queries: Sequence[Query]) -> LayerCase:
     for query in queries:
         before = np.zeros((3, shape.channels), np.float32)
         if query.kv_valid:
-            before = shape.conv_state(banks[query.slot, query.bank])
+            before = shape.conv_state(banks[query.bank])
         history = np.concatenate([before, qkv[row : row + query.count]])
         rows_of = slice(row, row + query.count)
         expected[rows_of], bound[rows_of] = ref.conv(
             exact(history), exact(weight), shape.n_k_heads, shape.head_dim
         )
-        shape.conv_state(new_banks[query.slot, 1 - query.bank])[:] = history[-3:]
+        for n_rows, bank in query.writes:
+            shape.conv_state(new_banks[bank])[:] = history[n_rows : n_rows + 3]
         row += query.count
     return LayerCase(
         name=f"gdn_conv-{shape}-{rows}rows-{len(queries)}queries",
@@ -188,7 +189,7 @@ def recurrent_case(
     lowest_decay: float = 0.5,
     decays: Sequence[float] = (),
 ) -> LayerCase:
-    """gdn_recurrent, and gdn_chunk for long queries; the other bank is written, and nothing else.
+    """gdn_recurrent, and gdn_chunk for long queries; banks of kept states are written, no others.
 
     `decays` are those of the first rows.
     """
@@ -203,7 +204,7 @@ def recurrent_case(
     packed, _ = query_arrays(queries)
     args, pass_ = shape.args(chunk_rows), pass_struct(queries)
     # The engine binds one buffer twice; here the bank that is read stands in a copy.
-    buffers = [out, banks, act, gates, banks.copy(), packed, args, pass_]
+    buffers = [out, banks, act, gates, banks.copy(), packed, write_array(queries), args, pass_]
     counts = [query.count for query in queries]
     launches = []
     if min(counts) < chunk_rows:
@@ -219,31 +220,35 @@ def recurrent_case(
     for query in queries:
         state = np.zeros((n_v, dim, dim))
         if query.kv_valid:
-            state = exact(shape.state(banks[query.slot, query.bank]))
+            state = exact(shape.state(banks[query.bank]))
         rows_of = slice(row, row + query.count)
-        new = (query.slot, 1 - query.bank)
         inputs = (
             exact(q[rows_of][:, heads]),
             exact(k[rows_of][:, heads]),
             exact(v[rows_of]),
             exact(gates[rows_of]),
             state,
+            [n_rows for n_rows, _ in query.writes],
         )
-        expected[rows_of], bound[rows_of], last, last_bound = ref.recurrent(*inputs)
+        expected[rows_of], bound[rows_of], kept = ref.recurrent(*inputs)
         if query.count >= chunk_rows:
-            bound[rows_of], last_bound = ref.chunked_bounds(*inputs)
-        shape.state(new_banks[new])[:] = last
-        shape.state(bank_bound[new])[:] = last_bound
+            bound[rows_of], kept_bounds = ref.chunked_bounds(*inputs)
+            kept = [(s, b) for (s, _), b in zip(kept, kept_bounds, strict=True)]
+        for (_, bank), (new, new_bound) in zip(query.writes, kept, strict=True):
+            shape.state(new_banks[bank])[:] = new
+            shape.state(bank_bound[bank])[:] = new_bound
         row += query.count
     kernels = "+".join(launch.kernel for launch in launches)
+    n_states = sum(len(query.writes) for query in queries)
+    states = f"-{n_states}states" if n_states > len(queries) else ""
     return LayerCase(
-        name=f"{kernels}-{shape}-{rows}rows-{len(queries)}queries",
+        name=f"{kernels}-{shape}-{rows}rows-{len(queries)}queries{states}",
         launches=launches,
         checks=[
             (out, expected.reshape(rows, -1), bound.reshape(rows, -1)),
             (banks, new_banks, bank_bound),
         ],
-        moved_bytes=size(out, act, gates) + len(queries) * 2 * 4 * shape.state_floats,
+        moved_bytes=size(out, act, gates) + (len(queries) + n_states) * 4 * shape.state_floats,
     )
 
 

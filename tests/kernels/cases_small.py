@@ -22,7 +22,11 @@ from cases_sample import Draw, sample_run
 from harness import Launch
 from layer_args import Query
 
-QUERIES = [Query(count=2, kv_valid=130, slot=1), Query(count=3, bank=1)]
+QUERIES = [
+    Query(count=2, kv_valid=130, slot=1, bank=2, kept=((1, 3), (2, 1))),
+    Query(count=3, kept=((3, 0),)),
+]
+LONG = Query(count=35, kv_valid=9, bank=1, kept=((2, 3), (34, 0), (35, 2)))
 ATTENTION = AttentionShape(n_heads=6, n_kv_heads=2, head_dim=64, rotary_dim=16)
 WIDE = AttentionShape(n_heads=8, n_kv_heads=1)
 GDN = GdnShape(n_k_heads=2, n_v_heads=4, head_dim=64)
@@ -49,7 +53,7 @@ CASES: dict[str, Callable[[], list[Launch]]] = {
     "gdn_conv": lambda: conv_case(GDN, QUERIES).launches,
     "gdn_gates": lambda: gates_case(2, 48).launches,
     "gdn_recurrent": lambda: recurrent_case(GDN, QUERIES).launches,
-    "gdn_chunk": lambda: recurrent_case(GDN, [Query(count=35, kv_valid=9)], 1).launches,
+    "gdn_chunk": lambda: recurrent_case(GDN, [LONG], 1).launches,
     "gdn_norm": lambda: gated_norm_case(GDN, 3).launches,
     "gdn_norm_int16": lambda: gated_norm_case(GDN, 3, int16=True).launches,
     "linear_int16_row": lambda: int16_case(ROW, 69),

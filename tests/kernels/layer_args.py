@@ -10,12 +10,13 @@ from harness import Buffer
 
 PASS = np.dtype(
     [(name, "u4") for name in ("rows", "n_queries", "n_logit_rows", "n_splits", "blocks_per_split")]
-    + [("reserved", "u4", 3)]
+    + [("n_writes", "u4"), ("reserved", "u4", 2)]
 )
 QUERY = np.dtype(
     [(name, "u4") for name in ("first_row", "count", "kv_valid", "slot", "bank")]
-    + [("reserved", "u4", 3)]
+    + [(name, "u4") for name in ("first_write", "n_writes", "reserved")]
 )
+WRITE = np.dtype([(name, "u4") for name in ("query", "rows", "bank", "reserved")])
 SAMPLE = np.dtype(
     [("temperature", "f4")]
     + [(name, "u4") for name in ("seed_low", "seed_high", "position", "sample_index")]
@@ -52,6 +53,12 @@ class Query:
     kv_valid: int = 0
     slot: int = 0
     bank: int = 0
+    kept: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def writes(self) -> tuple[tuple[int, int], ...]:
+        """(rows, bank) of each state that is kept: `kept`, or the last into the other of two."""
+        return self.kept or ((self.count, self.bank ^ 1),)
 
 
 def query_arrays(queries: Sequence[Query]) -> tuple[Buffer, Buffer]:
@@ -59,9 +66,17 @@ def query_arrays(queries: Sequence[Query]) -> tuple[Buffer, Buffer]:
     packed = np.zeros(len(queries), QUERY)
     for i, query in enumerate(queries):
         first_row = sum(q.count for q in queries[:i])
-        packed[i] = (first_row, query.count, query.kv_valid, query.slot, query.bank, 0)
+        first_write = sum(len(q.writes) for q in queries[:i])
+        place = (first_row, query.count, query.kv_valid, query.slot)
+        packed[i] = (*place, query.bank, first_write, len(query.writes), 0)
     counts = [query.count for query in queries]
     return packed, np.repeat(np.arange(len(queries), dtype=np.uint32), counts)
+
+
+def write_array(queries: Sequence[Query]) -> Buffer:
+    """(n_writes,) structs, those of a query after those of the query before it."""
+    writes = [(i, *write, 0) for i, query in enumerate(queries) for write in query.writes]
+    return np.array(writes, WRITE)
 
 
 def split_count(queries: Sequence[Query], blocks_per_split: int) -> int:
@@ -78,4 +93,5 @@ def pass_struct(queries: Sequence[Query], blocks_per_split: int = 1) -> Buffer:
         n_queries=len(queries),
         n_splits=split_count(queries, blocks_per_split),
         blocks_per_split=blocks_per_split,
+        n_writes=sum(len(query.writes) for query in queries),
     )

@@ -7,6 +7,9 @@ n * U times the sum of magnitudes, and an elementary function costs FUNCTION rou
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -146,12 +149,15 @@ def gates(a: Array, b: Array, rate: Array, dt_bias: Array) -> tuple[Array, Array
     return y, np.stack([decay_error, SIGMOID_ERROR * beta], axis=-1) + FLUSH
 
 
+Kept = list[tuple[Array, Array]]  # states and their bounds
+
+
 def recurrent(
-    q: Array, k: Array, v: Array, gate: Array, state: Array
-) -> tuple[Array, Array, Array, Array]:
+    q: Array, k: Array, v: Array, gate: Array, state: Array, kept: Sequence[int]
+) -> tuple[Array, Array, Kept]:
     """Gated delta rule: q, k (T, Hv, Dk), v (T, Hv, Dv), gate (T, Hv, 2), state (Hv, Dv, Dk).
 
-    Returns out (T, Hv, Dv), its bound, the last state, its bound.
+    Returns out (T, Hv, Dv), its bound, and the states after the first rows that `kept` names.
     """
     state = state.copy()
     out = np.empty_like(v)
@@ -161,6 +167,7 @@ def recurrent(
     # and the update (three roundings), each relative to the row's norm and to v.
     step = (k.shape[-1] / 16 + 5 + 6) * U
     error = np.zeros(v.shape[1:])
+    states: Kept = []
     for t in range(v.shape[0]):
         decay, beta = gate[t, :, 0, None], gate[t, :, 1, None]
         size = np.linalg.norm(state, axis=-1) + np.abs(v[t])
@@ -170,14 +177,25 @@ def recurrent(
         state += delta[..., None] * k[t][:, None, :]
         out[t] = np.einsum("hvk,hk->hv", state, q[t])
         bound[t] = np.linalg.norm(q[t], axis=-1, keepdims=True) * (error + 2 * step * size) + FLUSH
-    return out, bound, state, np.broadcast_to(error[..., None], state.shape) + FLUSH
+        if t + 1 in kept:
+            states.append((state.copy(), np.broadcast_to(error[..., None], state.shape) + FLUSH))
+    return out, bound, states
 
 
 BLOCK = 32  # rows of one block of the chunked delta rule
 
 
-def chunked_bounds(q: Array, k: Array, v: Array, gate: Array, state: Array) -> tuple[Array, Array]:
-    """How far gdn_chunk may be off `recurrent`: bounds of out and of the last state.
+def blocks(kept: Sequence[int]) -> Iterator[range]:
+    """The rows of each block: BLOCK, or fewer where a state is kept."""
+    for start, end in pairwise((0, *kept)):
+        for first in range(start, end, BLOCK):
+            yield range(first, min(first + BLOCK, end))
+
+
+def chunked_bounds(
+    q: Array, k: Array, v: Array, gate: Array, state: Array, kept: Sequence[int]
+) -> tuple[Array, list[Array]]:
+    """How far gdn_chunk may be off `recurrent`: bounds of out and of the states.
 
     As in `recurrent`, a step carries earlier errors without enlarging them. delta of row t is a sum
     of the value, the state before the block and the earlier deltas of the block, each with its
@@ -188,11 +206,12 @@ def chunked_bounds(q: Array, k: Array, v: Array, gate: Array, state: Array) -> t
     state = state.copy()
     out = np.empty_like(v)
     error = np.zeros(v.shape[1:])
-    for first in range(0, v.shape[0], BLOCK):
+    bounds = []
+    for rows in blocks(kept):
         # Norm of what the state before the block and each delta still contribute, per value row.
         carried = [np.linalg.norm(state, axis=-1)]
         keys: list[Array] = []
-        for t in range(first, min(first + BLOCK, v.shape[0])):
+        for t in rows:
             decay, beta = gate[t, :, 0, None], gate[t, :, 1, None]
             state *= decay[..., None]
             carried = [c * decay for c in carried]
@@ -211,7 +230,9 @@ def chunked_bounds(q: Array, k: Array, v: Array, gate: Array, state: Array) -> t
             seen = sum(carried)
             out[t] = np.linalg.norm(q[t], axis=-1, keepdims=True) * (error + unit * seen) + FLUSH
         error += (2 * BLOCK + 2) * U * sum(carried)
-    return out, np.broadcast_to(error[..., None], state.shape) + FLUSH
+        if rows.stop in kept:
+            bounds.append(np.broadcast_to(error[..., None], state.shape) + FLUSH)
+    return out, bounds
 
 
 def gated_norm(o: Array, z: Array, weight: Array, eps: float) -> tuple[Array, Array]:

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from cases_gdn import GdnShape, conv_case, gated_norm_case, gates_case, recurrent_case
+from cases_gdn import (
+    NEVER_CHUNKED,
+    GdnShape,
+    conv_case,
+    gated_norm_case,
+    gates_case,
+    recurrent_case,
+)
 from cases_layers import EDGE_ROWS, check_case, exact
 from harness import Runner, check, run
 from int16_rows import quantise, split_rows
-from layer_args import Query, pass_struct, query_arrays
+from layer_args import Query, pass_struct, query_arrays, write_array
 
 SMALL = GdnShape(n_k_heads=2, n_v_heads=4, head_dim=64)
 SHAPES = [
@@ -25,10 +33,10 @@ DENSE = [
     for k, v in ((4, 8), (16, 16), (16, 32), (16, 48))
 ]
 MIXED = (
-    Query(count=1, kv_valid=40, slot=2, bank=1),
+    Query(count=1, kv_valid=40, bank=5),
     Query(count=3, bank=1),
-    Query(count=2, kv_valid=7, slot=1),
-    Query(count=1, slot=3),
+    Query(count=2, kv_valid=7, bank=2),
+    Query(count=1, bank=6),
 )
 
 
@@ -67,10 +75,10 @@ def test_recurrent_rows(runner: Runner, rows: int) -> None:
 def test_chunk(runner: Runner, shape: GdnShape) -> None:
     """Long and short queries in one pass: each kernel leaves the other's rows and banks alone."""
     queries = (
-        Query(count=33, kv_valid=40, slot=2, bank=1),
+        Query(count=33, kv_valid=40, bank=5),
         Query(count=3, bank=1),
-        Query(count=16, kv_valid=7, slot=1),
-        Query(count=15, kv_valid=7, slot=3),
+        Query(count=16, kv_valid=7, bank=2),
+        Query(count=15, kv_valid=7, bank=6),
     )
     check_case(runner, recurrent_case(shape, queries, 16))
 
@@ -103,21 +111,21 @@ def test_chunks_of_any_split_agree(runner: Runner, cut: int) -> None:
     whole = recurrent_case(SMALL, [Query(count=77, kv_valid=3, bank=1)], 1)
     (out, expected, bound), (banks, new_banks, bank_bound) = whole.checks
     (launch,) = whole.launches
-    _, _, act, gates, _, _, args, _ = launch.buffers
+    _, _, act, gates, *_, args, _ = launch.buffers
     bank = 1
     for first, last in ((0, cut), (cut, 77)):
         query = Query(count=last - first, kv_valid=3 + first, bank=bank)
         part = np.zeros_like(out[first:last])
         buffers = [
             part, banks, act[first:last].copy(), gates[first:last].copy(), banks.copy(),
-            query_arrays([query])[0], args, pass_struct([query]),
+            query_arrays([query])[0], write_array([query]), args, pass_struct([query]),
         ]  # fmt: skip
         run(runner, [replace(launch, buffers=buffers)])
         # Another cut is another order of the same additions: both passes stay in the bound.
         check(part, expected[first:last], 2 * bound[first:last])
         bank = 1 - bank
-    final = exact(SMALL.state(new_banks[0, 0]))
-    check(SMALL.state(banks[0, 1]), final, 2 * exact(SMALL.state(bank_bound[0, 0])))
+    final = exact(SMALL.state(new_banks[0]))
+    check(SMALL.state(banks[1]), final, 2 * exact(SMALL.state(bank_bound[0])))
 
 
 @pytest.mark.parametrize("shape", [*SHAPES, *DENSE], ids=str)
@@ -160,7 +168,7 @@ def test_gated_norm_int16_of_a_nan(runner: Runner) -> None:
 def test_recurrent_is_the_same_in_chunks(runner: Runner, cut: int) -> None:
     """Rows of one query in two passes give the same bits as in one, in out and in state."""
     whole = recurrent_case(SMALL, [Query(count=21, kv_valid=3, bank=1)]).launches[0]
-    out, banks, act, gates, _, _, args, _ = whole.buffers
+    out, banks, act, gates, *_, args, _ = whole.buffers
     start = banks.copy()
     run(runner, [whole])
     pieces, bank = start.copy(), 1
@@ -169,13 +177,13 @@ def test_recurrent_is_the_same_in_chunks(runner: Runner, cut: int) -> None:
         part = np.zeros_like(out[first:last])
         buffers = [
             part, pieces, act[first:last].copy(), gates[first:last].copy(), pieces.copy(),
-            query_arrays([query])[0], args, pass_struct([query]),
+            query_arrays([query])[0], write_array([query]), args, pass_struct([query]),
         ]  # fmt: skip
         run(runner, [replace(whole, buffers=buffers)])
         assert np.array_equal(part, out[first:last])
         bank = 1 - bank
     assert bank == 1
-    assert np.array_equal(SMALL.state(pieces[0, 1]), SMALL.state(banks[0, 0]))
+    assert np.array_equal(SMALL.state(pieces[1]), SMALL.state(banks[0]))
 
 
 @pytest.mark.parametrize("cut", [1, 2, 3, 5])
@@ -193,10 +201,13 @@ def test_conv_is_the_same_in_chunks(runner: Runner, cut: int) -> None:
         conv_buffers = [part, raw, weight, pieces, packed, row_query, args, pass_]
         groups = (conv.groups[0], last - first)
         run(runner, [replace(conv, buffers=conv_buffers, groups=groups)])
-        run(runner, [replace(keep, buffers=[pieces, raw, packed, args, pass_])])
+        run(
+            runner,
+            [replace(keep, buffers=[pieces, raw, packed, write_array([query]), args, pass_])],
+        )
         assert np.array_equal(part, act[first:last])
         bank = 1 - bank
-    assert np.array_equal(SMALL.conv_state(pieces[0, 0]), SMALL.conv_state(banks[0, 1]))
+    assert np.array_equal(SMALL.conv_state(pieces[0]), SMALL.conv_state(banks[1]))
 
 
 @pytest.mark.parametrize("offset", [64, 68])
@@ -204,14 +215,88 @@ def test_recurrent_is_independent_of_its_company(runner: Runner, offset: int) ->
     """Wherever the state stands: 64 floats are cache lines, 68 are not."""
     shape = replace(SMALL, state_offset=offset)
     together = recurrent_case(shape, MIXED).launches[0]
-    out, banks, act, gates, old_banks, _, args, _ = together.buffers
+    out, banks, act, gates, old_banks, *_, args, _ = together.buffers
     run(runner, [together])
-    alone = Query(count=2, kv_valid=7, slot=1)
+    alone = MIXED[2]
     part, fresh = np.zeros_like(out[4:6]), old_banks.copy()
     buffers = [
         part, fresh, act[4:6].copy(), gates[4:6].copy(), old_banks,
-        query_arrays([alone])[0], args, pass_struct([alone]),
+        query_arrays([alone])[0], write_array([alone]), args, pass_struct([alone]),
     ]  # fmt: skip
     run(runner, [replace(together, buffers=buffers, groups=(together.groups[0], 1))])
     assert np.array_equal(part, out[4:6])
-    assert np.array_equal(shape.state(fresh[1, 1]), shape.state(banks[1, 1]))
+    assert np.array_equal(shape.state(fresh[3]), shape.state(banks[3]))
+
+
+# Rows after which a state is kept: the first, within a block of 32, where blocks end, the last.
+LISTS = [(1, 77), (20, 77), (32, 64, 77), (1, 2, 16, 31, 32, 33, 76, 77), tuple(range(1, 78))]
+# Queries with lists of their own; three of them read one bank.
+LISTED = (
+    Query(count=33, kv_valid=40, bank=1, kept=((1, 7), (20, 0), (33, 9))),
+    Query(count=3, kept=((2, 4), (3, 2))),
+    Query(count=5, kv_valid=40, bank=1, kept=((5, 3),)),
+    Query(count=40, kv_valid=40, bank=1, kept=((32, 8), (40, 6))),
+    Query(count=2, kv_valid=7, bank=5, kept=((1, 10), (2, 11))),
+)
+
+
+def keeping(rows: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    """Query.kept: into banks behind bank 0, the last state into the first of them."""
+    return tuple((n, len(rows) - i) for i, n in enumerate(rows))
+
+
+@pytest.mark.parametrize("shape", [*SHAPES, DENSE[0]], ids=str)
+def test_several_lists_in_one_pass(runner: Runner, shape: GdnShape) -> None:
+    check_case(runner, recurrent_case(shape, LISTED, 16))
+    check_case(runner, conv_case(shape, LISTED))
+
+
+@pytest.mark.parametrize("chunk_rows", [NEVER_CHUNKED, 1], ids=["recurrent", "chunk"])
+@pytest.mark.parametrize("kv_valid", [0, 3])
+@pytest.mark.parametrize("rows", LISTS, ids=str)
+def test_states_of_listed_rows(
+    runner: Runner, rows: tuple[int, ...], kv_valid: int, chunk_rows: int
+) -> None:
+    query = Query(count=77, kv_valid=kv_valid, kept=keeping(rows))
+    check_case(runner, recurrent_case(SMALL, [query], chunk_rows))
+
+
+@pytest.mark.parametrize("rows", [(1, 6), (2, 6), (1, 2, 3, 4, 5, 6)], ids=str)
+@pytest.mark.parametrize("kv_valid", [0, 9])
+def test_conv_states_of_listed_rows(runner: Runner, rows: tuple[int, ...], kv_valid: int) -> None:
+    """Those after rows 1 and 2 hold rows that the bank remembers."""
+    check_case(runner, conv_case(SMALL, [Query(count=6, kv_valid=kv_valid, kept=keeping(rows))]))
+
+
+@pytest.mark.parametrize("rows", LISTS, ids=str)
+def test_recurrent_does_not_depend_on_what_is_kept(runner: Runner, rows: tuple[int, ...]) -> None:
+    """Bit for bit: each state and the rows before it are those of a pass that ends there."""
+    listed = recurrent_case(SMALL, [Query(count=77, kv_valid=3, kept=keeping(rows))]).launches[0]
+    out, banks, act, gates, old_banks, *_, args, _ = listed.buffers
+    run(runner, [listed])
+    for n, bank in keeping(rows):
+        query = Query(count=n, kv_valid=3)
+        part, pieces = np.zeros_like(out[:n]), old_banks[:2].copy()
+        buffers = [
+            part, pieces, act[:n].copy(), gates[:n].copy(), pieces.copy(),
+            query_arrays([query])[0], write_array([query]), args, pass_struct([query]),
+        ]  # fmt: skip
+        run(runner, [replace(listed, buffers=buffers)])
+        assert np.array_equal(part, out[:n])
+        assert np.array_equal(SMALL.state(pieces[1]), SMALL.state(banks[bank]))
+
+
+@pytest.mark.parametrize("rows", LISTS, ids=str)
+def test_chunk_stays_in_its_bounds_whatever_is_kept(runner: Runner, rows: tuple[int, ...]) -> None:
+    """Blocks that end elsewhere add in another order: the bounds are those of whole blocks."""
+    listed, plain = (
+        recurrent_case(SMALL, [Query(count=77, kv_valid=3, kept=keeping(kept))], 1)
+        for kept in (rows, (77,))
+    )
+    run(runner, listed.launches)
+    (out, *_), (banks, *_) = listed.checks
+    (_, expected, bound), (_, new_banks, bank_bound) = plain.checks
+    check(out, expected, bound)
+    check(
+        SMALL.state(banks[1]), exact(SMALL.state(new_banks[1])), exact(SMALL.state(bank_bound[1]))
+    )

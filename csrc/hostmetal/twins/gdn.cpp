@@ -21,7 +21,7 @@ inline const float* raw_row(const float* qkv, const float* banks, const QueryArg
   if (index >= 0)
     return qkv + (query.first_row + static_cast<uint32_t>(index)) * channels + channel;
   if (query.kv_valid == 0) return kZeros;
-  const float* state = banks + bank_start(query, query.bank, args) + args.conv_offset;
+  const float* state = banks + bank_start(query.bank, args) + args.conv_offset;
   return state + static_cast<uint32_t>(index + 3) * channels + channel;
 }
 
@@ -135,14 +135,16 @@ MTLQWEN_TWIN(gdn_conv_state) {
   auto* banks = dispatch.buffer<float>(0);
   const auto* qkv = dispatch.buffer<const float>(1);
   const auto* queries = dispatch.buffer<const QueryArgs>(2);
-  const auto& args = dispatch.args<GdnArgs>(3);
+  const auto* writes = dispatch.buffer<const StateWriteArgs>(3);
+  const auto& args = dispatch.args<GdnArgs>(4);
   const uint64_t channels = channels_of(args);
   return for_each_group(dispatch, first, count, [&](uint32_t x, uint32_t y) {
     const uint32_t channel = x * args.head_dim;
-    const QueryArgs& query = queries[y];
-    float* state = banks + bank_start(query, 1 - query.bank, args) + args.conv_offset + channel;
+    const StateWriteArgs& write = writes[y];
+    const QueryArgs& query = queries[write.query];
+    float* state = banks + bank_start(write.bank, args) + args.conv_offset + channel;
     for (int32_t row = 0; row < 3; row++) {
-      const int32_t index = static_cast<int32_t>(query.count) - 3 + row;
+      const int32_t index = static_cast<int32_t>(write.rows) - 3 + row;
       __builtin_memcpy(state + static_cast<uint32_t>(row) * channels,
                        raw_row(qkv, banks, query, args, index, channel),
                        args.head_dim * sizeof(float));

@@ -5,9 +5,9 @@
 
 namespace mtlqwen::twins {
 
-// Floats before a bank of the query's slot.
-inline uint64_t bank_start(const QueryArgs& query, uint32_t bank, const GdnArgs& args) {
-  return (uint64_t{query.slot} * 2 + bank) * args.bank_floats;
+// Floats before a bank.
+inline uint64_t bank_start(uint32_t bank, const GdnArgs& args) {
+  return uint64_t{bank} * args.bank_floats;
 }
 
 inline uint32_t key_head(uint32_t v_head, const GdnArgs& args) {
@@ -28,21 +28,23 @@ struct DeltaRule {
   const float* gates;  // (rows, Hv): decay, beta
   const float* banks_in;
   const QueryArgs* queries;
+  const StateWriteArgs* writes;
   const GdnArgs& args;
 
   explicit DeltaRule(const Dispatch& dispatch)
       : out(dispatch.buffer<float>(0)), banks(dispatch.buffer<float>(1)),
         act(dispatch.buffer<const float>(2)), gates(dispatch.buffer<const float>(3)),
         banks_in(dispatch.buffer<const float>(4)), queries(dispatch.buffer<const QueryArgs>(5)),
-        args(dispatch.args<GdnArgs>(6)) {}
+        writes(dispatch.buffer<const StateWriteArgs>(6)), args(dispatch.args<GdnArgs>(7)) {}
 
-  // The state of one value row, before and after the pass.
+  // The state of one value row before the pass, and where one that is kept goes.
   [[nodiscard]] const float* old_state(const QueryArgs& query, uint32_t v_head,
                                        uint32_t value) const {
-    return banks_in + bank_start(query, query.bank, args) + place(v_head, value);
+    return banks_in + bank_start(query.bank, args) + place(v_head, value);
   }
-  [[nodiscard]] float* new_state(const QueryArgs& query, uint32_t v_head, uint32_t value) const {
-    return banks + bank_start(query, 1 - query.bank, args) + place(v_head, value);
+  [[nodiscard]] float* new_state(const StateWriteArgs& write, uint32_t v_head,
+                                 uint32_t value) const {
+    return banks + bank_start(write.bank, args) + place(v_head, value);
   }
 
  private:

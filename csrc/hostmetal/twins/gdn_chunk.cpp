@@ -3,6 +3,7 @@
 // The first threadgroup of a head does the work of them all: what the value dims of a head have in
 // common, A and B, is made once. S stands transposed on the stack, (dk, value), so that every
 // product has rows of 32 columns. Rows past the end of a block are zeros, with beta 0 and decay 1.
+// A block ends where a state is kept.
 #include "gdn.h"
 #include "lanes.h"
 #include "twin.h"
@@ -205,9 +206,10 @@ void run_head(const DeltaRule& rule, const QueryArgs& query, uint32_t v_head) {
   const uint32_t row_floats = channels_of(args);
   const uint32_t out_floats = args.n_v_heads * dim;
   Block block;
-  for (uint32_t start = 0; start < query.count; start += kRows) {
+  const StateWriteArgs* write = rule.writes + query.first_write;
+  for (uint32_t start = 0; start < query.count; start += block.count) {
     const uint32_t row = query.first_row + start;
-    const uint32_t left = query.count - start;
+    const uint32_t left = write->rows - start;
     load_rows(block, rule, row, left < kRows ? left : kRows, v_head);
     mix_rows(block, dim);
     for (uint32_t i = 0; i < groups; i++) {
@@ -216,10 +218,13 @@ void run_head(const DeltaRule& rule, const QueryArgs& query, uint32_t v_head) {
                 rule.act + uint64_t{row} * row_floats + 2 * args.n_k_heads * dim + value,
                 row_floats, block, dim);
     }
-  }
-  for (uint32_t i = 0; i < groups; i++) {
-    transpose_matrix(rule.new_state(query, v_head, i * kColumns), dim, states[i].columns[0],
-                     kColumns, dim, kColumns);
+    if (block.count == left) {
+      for (uint32_t i = 0; i < groups; i++) {
+        transpose_matrix(rule.new_state(*write, v_head, i * kColumns), dim, states[i].columns[0],
+                         kColumns, dim, kColumns);
+      }
+      ++write;
+    }
   }
 }
 
