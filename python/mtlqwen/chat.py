@@ -53,8 +53,8 @@ class ChatFormat:
             ValueError: they are empty, or the template refuses them.
             ModelError: the template itself fails.
         """
-        plain = [_checked(index, message) for index, message in enumerate(_listed(messages))]
-        listed_tools = None if tools is None else [_plain(tool) for tool in check_tools(tools)]
+        plain = plain_messages(messages)
+        listed_tools = None if tools is None else plain_tools(tools)
         guard = self._unused_character((plain, listed_tools))
         variables: dict[str, Any] = {
             "messages": [self._guarded_message(message, guard) for message in plain],
@@ -65,6 +65,35 @@ class ChatFormat:
             variables["enable_thinking"] = thinking
         rendered = self._template.render(variables)
         return self._tokenizer.encode_parts(rendered, lambda run: run.replace(guard, ""))
+
+    def shared_prefix(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None,
+        thinking: bool | None,
+    ) -> list[int]:
+        """Return the tokens that the next prompt of a conversation begins with, whatever is said.
+
+        What is said next decides how templates render the answers before it: after a call they
+        expect a tool's result, else a user.
+        """
+        called = bool(messages) and bool(messages[-1].get("tool_calls"))
+        said = [] if called else [{"role": "user", "content": "."}]
+        token_ids = self.encode([*messages, *said], tools, thinking)
+        ends = [0, 0, *self.boundaries(token_ids)]
+        return token_ids[: ends[-1] if called else ends[-2]]
+
+    def boundaries(self, token_ids: Sequence[int]) -> list[int]:
+        """Return the positions of an encoded prompt where another prompt may part from it.
+
+        Those before each ``<|im_start|>`` but the first: the ends of system and tools, and of every
+        message up to the generation prompt, behind which a later prompt says something else. An
+        added token ends a run of BPE, so what stands before it is encoded alike in every prompt
+        that begins with the same turns. The template wrote them all, for users cannot; one that
+        writes none gives no positions.
+        """
+        turn = self._turn
+        return [at for at, token_id in enumerate(token_ids) if token_id == turn and at > 0]
 
     def open_kind(self, token_ids: Sequence[int]) -> Kind:
         """Return the kind of text that a prompt leaves open: reasoning inside ``<think>``."""
@@ -106,6 +135,20 @@ class ChatFormat:
         if isinstance(value, list):
             return [self._guarded(item, guard, pattern) for item in value]
         return value
+
+
+def plain_messages(messages: object) -> list[dict[str, Any]]:
+    """Return a deep copy of ``messages`` made of dicts, lists and what they hold.
+
+    Raises:
+        TypeError, ValueError: they are not of the form that chats have.
+    """
+    return [_checked(index, message) for index, message in enumerate(_listed(messages))]
+
+
+def plain_tools(tools: object) -> list[dict[str, Any]]:
+    """Return a deep copy of ``tools``; raises as `check_tools`."""
+    return [_plain(tool) for tool in check_tools(tools)]
 
 
 def check_tools(tools: object) -> list[Mapping[str, Any]]:
