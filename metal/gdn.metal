@@ -126,39 +126,38 @@ inline void recur(device float* out, device float* to, device const float* from,
   float4 state[kQuads];
   for (uint i = 0; i < kQuads; i++) state[i] = float4(0.0f);
   if (query.kv_valid != 0) {
-    device const float4* old = (device const float4*)(from + bank_start(query.bank, args)) + part;
+    device const float4* old = (device const float4*)from + part;
     for (uint i = 0; i < kQuads; i++) state[i] = old[i * 4];
   }
-  uint t = 0;
-  for (uint w = 0; w < query.n_writes; w++) {
-    device const StateWriteArgs& write = writes[query.first_write + w];
-    for (; t < write.rows; t++) {
-      const uint row = query.first_row + t;
-      device const float* heads = act + row * channels;
-      device const float4* q = (device const float4*)(heads + k_head * args.head_dim) + part;
-      device const float4* k =
-          (device const float4*)(heads + (args.n_k_heads + k_head) * args.head_dim) + part;
-      const float v = heads[(2 * args.n_k_heads + v_head) * args.head_dim + value];
-      const float2 gate = gates[row * args.n_v_heads + v_head];
+  device const StateWriteArgs* write = writes + query.first_write;
+  for (uint t = 0; t < query.count; t++) {
+    const uint row = query.first_row + t;
+    device const float* heads = act + row * channels;
+    device const float4* q = (device const float4*)(heads + k_head * args.head_dim) + part;
+    device const float4* k =
+        (device const float4*)(heads + (args.n_k_heads + k_head) * args.head_dim) + part;
+    const float v = heads[(2 * args.n_k_heads + v_head) * args.head_dim + value];
+    const float2 gate = gates[row * args.n_v_heads + v_head];
 
-      float4 sk = float4(0.0f);
-      float4 sq = float4(0.0f);
-      float4 kq = float4(0.0f);
-      for (uint i = 0; i < kQuads; i++) {
-        sk += state[i] * k[i * 4];
-        sq += state[i] * q[i * 4];
-        kq += k[i * 4] * q[i * 4];
-      }
-      const float4 sums = quad_sum(float4(sum4(sk), sum4(sq), sum4(kq), 0.0f));
-      const float delta = gate.y * (v - gate.x * sums.x);
-      for (uint i = 0; i < kQuads; i++) state[i] = state[i] * gate.x + k[i * 4] * delta;
-      if (part == 0) {
-        out[(row * args.n_v_heads + v_head) * args.head_dim + value] =
-            gate.x * sums.y + delta * sums.z;
-      }
+    float4 sk = float4(0.0f);
+    float4 sq = float4(0.0f);
+    float4 kq = float4(0.0f);
+    for (uint i = 0; i < kQuads; i++) {
+      sk += state[i] * k[i * 4];
+      sq += state[i] * q[i * 4];
+      kq += k[i * 4] * q[i * 4];
     }
-    device float4* kept = (device float4*)(to + bank_start(write.bank, args)) + part;
+    const float4 sums = quad_sum(float4(sum4(sk), sum4(sq), sum4(kq), 0.0f));
+    const float delta = gate.y * (v - gate.x * sums.x);
+    for (uint i = 0; i < kQuads; i++) state[i] = state[i] * gate.x + k[i * 4] * delta;
+    if (part == 0) {
+      out[(row * args.n_v_heads + v_head) * args.head_dim + value] =
+          gate.x * sums.y + delta * sums.z;
+    }
+    if (t + 1 < write->rows) continue;
+    device float4* kept = (device float4*)(to + bank_start(write->bank, args)) + part;
     for (uint i = 0; i < kQuads; i++) kept[i * 4] = state[i];
+    write++;
   }
 }
 
@@ -180,7 +179,7 @@ kernel void gdn_recurrent(device float* out [[buffer(0)]],  // (rows, Hv * Dv)
   const uint value = group.x % groups_per_head * 8 + lane / 4;
   const ulong place = args.state_offset + ulong(v_head * args.head_dim + value) * args.head_dim;
   device float* to = banks + place;
-  device const float* from = banks_in + place;
+  device const float* from = banks_in + bank_start(query.bank, args) + place;
   if (args.head_dim == 128) {
     recur<8>(out, to, from, act, gates, query, writes, args, v_head, value, lane % 4);
   } else {

@@ -121,19 +121,19 @@ Row row_of(const DeltaRule& rule, uint32_t index, uint32_t v_head, uint32_t valu
           .out = rule.out + head * args.head_dim + value};
 }
 
-// Eight value rows of one head through all rows of the query.
+// Eight value rows of one head through the query's rows up to those of `write`, from row t on.
+// `from`: S before row t. Leaves the state in `between`, too, where more rows follow.
 template <uint32_t kDim>
-MTLQWEN_INLINE void recur(const DeltaRule& rule, const QueryArgs& query, uint32_t group) {
+MTLQWEN_INLINE void recur_to(const StateWriteArgs& write, const DeltaRule& rule,
+                             const QueryArgs& query, uint32_t group, const float* from, uint32_t t,
+                             float* between) {
   constexpr uint32_t kGroups = kDim / kValues;
   const uint32_t v_head = group / kGroups;
   const uint32_t value = group % kGroups * kValues;
-  alignas(kLine) float between[kValues * kDim];
-  const float* from = query.kv_valid == 0 ? kZeros : rule.old_state(query, v_head, value);
-  const StateWriteArgs* write = rule.writes + query.first_write;
-  Row row = row_of(rule, query.first_row, v_head, value);
+  Row row = row_of(rule, query.first_row + t, v_head, value);
   Wide sums = products<kDim>(row.k, row.q,
                              [&](uint32_t i, uint32_t d) { return load(from + i * kDim + d); });
-  for (uint32_t t = 1; t < query.count; t++) {
+  for (++t; t < write.rows; t++) {
     const Eight delta = put_out<kDim>(row, sums);
     const Row next = row_of(rule, query.first_row + t, v_head, value);
     sums = products<kDim>(next.k, next.q, [&](uint32_t i, uint32_t d) {
@@ -143,14 +143,33 @@ MTLQWEN_INLINE void recur(const DeltaRule& rule, const QueryArgs& query, uint32_
     });
     from = between;
     row = next;
-    if (t == write->rows) {
-      put_state<kDim>(rule.new_state(*write++, v_head, value),
-                      [&](uint32_t i, uint32_t d) { return load(between + i * kDim + d); });
-    }
   }
   const Eight delta = put_out<kDim>(row, sums);
-  put_state<kDim>(rule.new_state(*write, v_head, value),
-                  [&](uint32_t i, uint32_t d) { return updated<kDim>(from, row, delta[i], i, d); });
+  float* to = rule.new_state(write, v_head, value);
+  const auto last = [&](uint32_t i, uint32_t d) {
+    return updated<kDim>(from, row, delta[i], i, d);
+  };
+  if (t == query.count) return put_state<kDim>(to, last);
+  put_state<kDim>(to, [&](uint32_t i, uint32_t d) {
+    const Wide s = last(i, d);
+    store(between + i * kDim + d, s);
+    return s;
+  });
+}
+
+template <uint32_t kDim>
+MTLQWEN_INLINE void recur(const DeltaRule& rule, const QueryArgs& query, uint32_t group) {
+  constexpr uint32_t kGroups = kDim / kValues;
+  alignas(kLine) float between[kValues * kDim];
+  const float* from = kZeros;
+  if (query.kv_valid != 0) from = rule.old_state(query, group / kGroups, group % kGroups * kValues);
+  uint32_t t = 0;
+  for (uint32_t w = 0; w < query.n_writes; w++) {
+    const StateWriteArgs& write = rule.writes[query.first_write + w];
+    recur_to<kDim>(write, rule, query, group, from, t, between);
+    from = between;
+    t = write.rows;
+  }
 }
 
 template <uint32_t kDim>
