@@ -18,9 +18,9 @@ namespace {
 using PythonProgress = std::optional<std::function<void(const std::string&, uint64_t, uint64_t)>>;
 
 void construct(Engine* self, const std::string& model, const std::string& kernels, uint32_t context,
-               uint32_t slots, std::optional<uint64_t> memory_budget, float prefill_share,
-               uint32_t threads, bool prefetch_weights, bool lock_weights, bool deterministic,
-               const PythonProgress& progress) {
+               uint32_t slots, std::optional<uint64_t> memory_budget, uint32_t block_tokens,
+               float prefill_share, uint32_t threads, bool prefetch_weights, bool lock_weights,
+               bool deterministic, const PythonProgress& progress) {
   Progress report;
   if (progress) {
     report = [&](std::string_view stage, uint64_t done, uint64_t total) {
@@ -34,6 +34,7 @@ void construct(Engine* self, const std::string& model, const std::string& kernel
                      .context = context,
                      .slots = slots,
                      .memory_budget = memory_budget,
+                     .block_tokens = block_tokens,
                      .prefill_share = prefill_share,
                      .threads = threads,
                      .prefetch_weights = prefetch_weights,
@@ -78,7 +79,7 @@ nb::dict stats(Engine& self) {
   result["weights_locked_bytes"] = stats.weights_locked_bytes;
   result["weights_copied_bytes"] = stats.weights_copied_bytes;
   result["arena_bytes"] = stats.arena_bytes;
-  result["kv_heap_bytes"] = stats.kv_heap_bytes;
+  result["pool_bytes"] = stats.pool_bytes;
   result["kv_bytes"] = stats.kv_bytes;
   result["bank_bytes"] = stats.bank_bytes;
   result["live"] = stats.live;
@@ -155,9 +156,9 @@ void init_engine(nb::module_& module) {
   bind_poll(module);
   nb::class_<Engine>(module, "Engine", "Model, memory and sequences. All methods are thread safe.")
       .def("__init__", &construct, "model"_a, nb::kw_only(), "kernels"_a, "context"_a = 0,
-           "slots"_a = 8, "memory_budget"_a = nb::none(), "prefill_share"_a = 1.0F, "threads"_a = 0,
-           "prefetch_weights"_a = true, "lock_weights"_a = false, "deterministic"_a = false,
-           "progress"_a = nb::none(),
+           "slots"_a = 8, "memory_budget"_a = nb::none(), "block_tokens"_a = 128,
+           "prefill_share"_a = 1.0F, "threads"_a = 0, "prefetch_weights"_a = true,
+           "lock_weights"_a = false, "deterministic"_a = false, "progress"_a = nb::none(),
            "Load a .gguf file or a directory with config.json and safetensors. progress(stage, "
            "done, total).")
       .def("submit", &submit, "token_ids"_a, nb::kw_only(), "max_tokens"_a, "temperature"_a,
@@ -174,8 +175,8 @@ void init_engine(nb::module_& module) {
       .def("close", &Engine::close, nb::call_guard<nb::gil_scoped_release>(),
            "Cancel everything and free all memory.")
       .def("check_integrity", &Engine::check_integrity,
-           "Raise RuntimeError where bindings, slots and sequences contradict each other. Between "
-           "steps.")
+           "Raise RuntimeError where bundles, banks, slots and sequences contradict each other. "
+           "Between steps.")
       .def("stats", &stats, nb::sig("def stats(self) -> dict[str, int | float | str]"),
            "Counters, bytes and seconds.")
       .def("start_trace", &Engine::start_trace, "path"_a,

@@ -7,8 +7,7 @@
 
 namespace mtlqwen {
 
-inline constexpr uint32_t kPassRows = 128;     // rows of one pass
-inline constexpr uint32_t kBlockTokens = 128;  // token positions of one block
+inline constexpr uint32_t kPassRows = 128;  // rows of one pass
 inline constexpr uint32_t kMaxSlots = 32;
 
 using SequenceId = uint64_t;

@@ -1,53 +1,85 @@
-// The memory of the GDN layers' states: two banks for each slot, of which passes read one and write
-// the other.
+// The memory of the GDN layers' states: banks of bundles, of which passes read some and write others.
 #pragma once
 #include <cstdint>
+#include <span>
 #include <vector>
 
+#include "cache/bundle_pool.hpp"
 #include "gpu/device.hpp"
 
 namespace mtlqwen {
 
-// One sparse buffer: bank b of slot s starts at float (s * 2 + b) * bank_floats(). A slot's memory
-// is taken at its first use and kept until the end. Calls stand between passes: no round of
-// Commands may be in flight. One thread at a time; the Device outlives it.
+// One sparse buffer: bank b starts at float b * bank_floats(). A bank without owners stays mapped as
+// a spare, and is the first to be taken again. Calls stand between passes: no round of Commands may
+// be in flight. One thread at a time; the Device and the pool outlive it.
 class GdnBanks {
  public:
-  // n_floats: of all layers' states in one bank. Throws CapacityError, DeviceError.
-  GdnBanks(Device& device, uint32_t slots, uint64_t n_floats);
+  // n_floats: of all layers' states in one bank; 0: a model without GDN layers, whose banks are only
+  // numbers. There are addresses for `least` banks and as many more as max_bytes can hold. Throws
+  // CapacityError, DeviceError.
+  GdnBanks(Device& device, BundlePool& pool, uint64_t n_floats, uint32_t least, uint64_t max_bytes);
   ~GdnBanks();
   GdnBanks(const GdnBanks&) = delete;
   GdnBanks& operator=(const GdnBanks&) = delete;
 
   [[nodiscard]] Span span() const { return buffer_.span(); }
-  [[nodiscard]] uint64_t base_address() const { return buffer_.span().address; }
+  [[nodiscard]] const Buffer& buffer() const { return buffer_; }
   [[nodiscard]] uint64_t bank_floats() const { return bank_bytes_ / sizeof(float); }  // the stride
-  [[nodiscard]] uint64_t heap_bytes() const { return heap_bytes_; }
-  [[nodiscard]] uint64_t max_bytes() const { return 2 * heaps_.size() * bank_bytes_; }  // all slots
+  [[nodiscard]] uint32_t bank_bundles() const { return bank_bundles_; }
 
-  // The slot's banks get memory; contents are undefined at first (a query with kv_valid 0 does not
-  // read them). Throws CapacityError and then has changed nothing.
-  void ensure(uint32_t slot);
+  // A bank with one owner; contents are undefined (a query with kv_valid 0 reads none). Throws
+  // CapacityError; at most there is one spare more then.
+  [[nodiscard]] uint32_t take();
+  void share(uint32_t bank) { ++banks_.at(bank).refs; }  // one more owner
+  void drop(uint32_t bank) noexcept;                     // one less; a spare without any
+  [[nodiscard]] uint32_t refs(uint32_t bank) const { return banks_.at(bank).refs; }
+  [[nodiscard]] std::span<const uint32_t> bundles(uint32_t bank) const {
+    return banks_.at(bank).bundles;
+  }
 
-  // After a failed pass: the mapping may be what failed, so the next ensure() maps the slot's memory
-  // again.
-  void forget_mapping(uint32_t slot) { mapped_.at(slot) = false; }
+  // Gives the bundles of all spares but `keep` back to the pool.
+  void reclaim(uint32_t keep = 0);
 
-  [[nodiscard]] uint32_t bank(uint32_t slot) const { return current_.at(slot); }  // to be read
-  void flip(uint32_t slot) { current_.at(slot) ^= 1U; }  // at commit: what was written is current
-  void reset(uint32_t slot) { current_.at(slot) = 0; }   // the slot changes hands
+  // Mappings are known to have happened once a later round succeeded: confirm(). After one that
+  // failed they may be what failed: they are made again, those of a bank at its next take().
+  void confirm() noexcept;
+  void forget_unconfirmed();
+
+  [[nodiscard]] uint32_t n_spare() const { return static_cast<uint32_t>(spares_.size()); }
+  // Banks that take() has addresses for.
+  [[nodiscard]] uint32_t n_free() const { return max_banks_ - n_owned_; }
+  [[nodiscard]] uint64_t held_bytes() const;  // spares included
+
+  void add_refs(std::span<uint32_t> refs) const;  // see BundlePool::check_integrity()
+  // owners: of each bank, as those who own them count. Throws std::logic_error.
+  void check_integrity(std::span<const uint32_t> owners) const;
+  [[nodiscard]] std::vector<uint32_t> no_owners() const {
+    return std::vector<uint32_t>(banks_.size(), 0);
+  }
 
  private:
-  [[nodiscard]] MappingRun run_of(uint32_t slot) const;
+  struct Bank {
+    std::vector<uint32_t> bundles;
+    uint32_t refs = 0;
+    bool has_memory = false;  // owned, or a spare
+    bool is_mapped = false;
+  };
+  void add_spare();
+  void map(uint32_t bank);
+  void unmap(std::span<const uint32_t> banks);
+  [[nodiscard]] uint64_t bank_tiles() const;
 
   Device& device_;
-  uint64_t page_bytes_;
+  BundlePool& pool_;
+  uint32_t bank_bundles_;
   uint64_t bank_bytes_;
-  uint64_t heap_bytes_ = 0;
+  uint32_t max_banks_ = 0;
+  uint32_t n_owned_ = 0;
   Buffer buffer_;
-  std::vector<Heap> heaps_;   // (slots); empty before the first use
-  std::vector<bool> mapped_;  // (slots)
-  std::vector<uint32_t> current_;
+  std::vector<Bank> banks_;       // so far
+  std::vector<uint32_t> spares_;  // a stack; room for all, so that drop() cannot fail
+  std::vector<uint32_t> mapped_;  // since confirm()
+  std::vector<uint32_t> unmapped_;
 };
 
 }  // namespace mtlqwen

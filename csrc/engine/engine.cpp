@@ -26,6 +26,10 @@ void require_valid(const EngineOptions& options) {
     throw std::invalid_argument(concat("[engine] slots: out of range (got ", options.slots,
                                        ", want 1 to ", kMaxSlots, ")"));
   }
+  if (options.block_tokens != 64 && options.block_tokens != 128 && options.block_tokens != 256) {
+    throw std::invalid_argument(concat("[engine] block_tokens: not a size of blocks (got ",
+                                       options.block_tokens, ", want 64, 128 or 256)"));
+  }
   if (!(options.prefill_share >= 0.0F && options.prefill_share <= 1.0F)) {
     throw std::invalid_argument(concat("[engine] prefill_share: out of range (got ",
                                        options.prefill_share, ", want 0 to 1)"));
@@ -231,9 +235,9 @@ Stats Engine::stats() {
 Stats Engine::stats_locked() const {
   Stats stats = stats_;
   stats.memory_bytes = runtime_->device.allocated_bytes();
-  stats.kv_heap_bytes = runtime_->kv_pool.heap_bytes();
+  stats.pool_bytes = runtime_->pool.heap_bytes();
   stats.kv_bytes = runtime_->kv_pool.bound_bytes();
-  stats.bank_bytes = runtime_->banks.heap_bytes();
+  stats.bank_bytes = runtime_->banks.held_bytes();
   for (const auto& [id, sequence] : sequences_) {
     if (sequence.finished()) continue;
     ++(sequence.slot ? stats.live : stats.waiting);
@@ -279,21 +283,23 @@ void Engine::set_pass_rows(uint32_t rows) {
 void Engine::check_integrity() {
   const std::lock_guard lock(mutex_);
   require_open_locked();
-  runtime_->kv_pool.check_integrity();
+  check_memory_locked();
   for (uint32_t slot = 0; slot < slots_; ++slot) {
     const SequenceId owner = slot_owner_[slot];
-    const uint32_t reserved = runtime_->kv_pool.reserved_tokens(slot);
     if (owner == 0) {
-      if (reserved != 0)
+      if (!runtime_->kv_pool.bundles(slot).empty())
         throw std::logic_error(concat("[engine] slot ", slot, ": free, but holds bundles"));
       continue;
     }
+    const uint32_t reserved = runtime_->kv_pool.reserved_tokens(slot);
     const Sequence& sequence = sequences_.at(owner);
     if (sequence.slot != slot || sequence.finished() || sequence.kv_valid > reserved ||
-        sequence.kv_valid >= sequence.request.size()) {
+        sequence.kv_valid >= sequence.request.size() ||
+        sequence.bank.has_value() != (sequence.kv_valid > 0)) {
       throw std::logic_error(concat("[engine] slot ", slot, ": contradicts sequence ", owner,
                                     " (kv_valid ", sequence.kv_valid, ", reserved ", reserved,
-                                    ", request ", sequence.request.size(), ")"));
+                                    ", request ", sequence.request.size(),
+                                    sequence.bank ? ", with a bank)" : ", without a bank)"));
     }
   }
 }

@@ -37,18 +37,18 @@ struct Poll {
 struct Stats {
   std::string device;
   uint32_t threads = 0;  // that run kernels; 0 on a GPU
-  // memory_bytes is the sum of weights, copies, arenas, KV heaps and banks.
+  // memory_bytes is the sum of weights, copies, arenas and the pool.
   uint64_t memory_bytes = 0;          // owned by the engine
   uint64_t budget_bytes = 0;          // what memory_bytes may reach
   uint64_t weights_bytes = 0;         // mapped from files
   uint64_t weights_locked_bytes = 0;  // of the files, locked in memory
   uint64_t weights_copied_bytes =
-      0;                       // small vectors, and tensors that kernels cannot read in place
-  uint64_t arena_bytes = 0;    // activations, control arrays, kernel arguments, rope
-  uint64_t kv_heap_bytes = 0;  // memory for keys and values
-  uint64_t kv_bytes = 0;       // of it, bound to sequences
-  uint64_t bank_bytes = 0;     // GDN states of the slots used so far
-  uint32_t live = 0;           // sequences that have a slot
+      0;                     // small vectors, and tensors that kernels cannot read in place
+  uint64_t arena_bytes = 0;  // activations, control arrays, kernel arguments, rope
+  uint64_t pool_bytes = 0;   // heaps for keys, values and GDN states
+  uint64_t kv_bytes = 0;     // of it, keys and values bound to sequences
+  uint64_t bank_bytes = 0;   // of it, banks of GDN states, spares included
+  uint32_t live = 0;         // sequences that have a slot
   uint32_t waiting = 0;
   uint64_t submitted = 0;  // sequences so far
   uint64_t preemptions = 0;
@@ -103,7 +103,7 @@ class Engine {
   [[nodiscard]] uint32_t slots() const { return slots_; }
   [[nodiscard]] uint32_t vocab() const { return vocab_; }
   [[nodiscard]] const std::vector<int32_t>& eos_ids() const { return eos_ids_; }
-  // Throws std::logic_error naming what contradicts what: bindings, slots, sequences. Between steps only.
+  // Throws std::logic_error naming what contradicts what: bundles, banks, slots, sequences. Between steps only.
   void check_integrity();
   // Logits (vocab) behind the sequence's newest token; empty where the last pass did not sample it.
   // Between steps only.
@@ -116,24 +116,28 @@ class Engine {
   void require_open_locked() const;
   Sequence& find_locked(SequenceId id);
   void stop_pass_of_locked(SequenceId id);
-  // The rooms of a step (step.cpp), in order.
+  // The rooms of a step (step.cpp, memory.cpp), in order.
   void retire_locked();
   void admit_locked();
   [[nodiscard]] bool has_memory_for_locked(const Sequence& sequence) const;
   [[nodiscard]] Batch plan_locked() const;
   void reserve_locked(Batch& batch);
-  [[nodiscard]] bool reserve_one_locked(Sequence& sequence, uint32_t n_tokens);
+  [[nodiscard]] bool reserve_one_locked(Sequence& sequence, Query& query);
+  [[nodiscard]] bool has_room_locked(const Query& query);
   [[nodiscard]] Sequence* youngest_live_locked();
   void preempt_locked(Sequence& sequence);
   [[nodiscard]] std::vector<PackedQuery> pack_locked(const Batch& batch);
   void describe_locked(const Batch& batch, StepTrace& step);
   void run_pass(const Batch& batch, std::span<const PackedQuery> packed, StepTrace& step);
+  void drop_pass_banks_locked();
+  void keep_bank_locked(Sequence& sequence, uint32_t bank);
   void commit_locked(const Batch& batch, std::span<const int32_t> sampled);
   void count_committed_locked(const StepRecord& record);
   void append_token_locked(Sequence& sequence, int32_t token, Clock::time_point now);
   void free_slot_locked(Sequence& sequence);
   void finish_locked(Sequence& sequence, FinishReason reason, std::exception_ptr error = nullptr);
   void fail_live_locked(const std::exception_ptr& error);
+  void check_memory_locked() const;
   bool stop_trace_locked();
   [[nodiscard]] Stats stats_locked() const;
 
@@ -147,8 +151,9 @@ class Engine {
   std::map<SequenceId, Sequence> sequences_;  // in order of arrival
   std::vector<SequenceId> slot_owner_;        // 0: free
   SequenceId next_id_ = 1;
-  std::vector<SequenceId> in_pass_;  // sequences of the running pass
-  std::mutex step_mutex_;            // held by the thread inside step()
+  std::vector<SequenceId> in_pass_;   // sequences of the running pass
+  std::vector<uint32_t> pass_banks_;  // that the pass writes; it owns them until it ends
+  std::mutex step_mutex_;             // held by the thread inside step()
   uint32_t pass_rows_ = kPassRows;
   uint32_t prefill_rows_ = kPassRows;  // see EngineOptions::prefill_share
   bool last_pass_stopped_ = false;

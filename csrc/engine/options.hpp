@@ -12,7 +12,8 @@ struct EngineOptions {
   uint32_t context = 0;  // tokens of one sequence; 0: what the model allows
   uint32_t slots = 8;    // 1 .. kMaxSlots
   std::optional<uint64_t>
-      memory_budget{};  // bytes the engine may own; none: what the device recommends
+      memory_budget{};          // bytes the engine may own; none: what the device recommends
+  uint32_t block_tokens = 128;  // token positions of one block: 64, 128 or 256
   // Of the rows of a pass, what prefilling sequences may take together while others decode, 0 to 1:
   // 1 brings first tokens soonest, less keeps the gaps between tokens short.
   float prefill_share = 1.0F;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/math.hpp"
 
 namespace mtlqwen {
 
@@ -37,6 +38,14 @@ std::vector<std::span<uint8_t>> pages_to_read(const Weights& weights,
   return ranges;
 }
 
+KvShape kv_shape(const ModelConfig& config, const EngineOptions& options, uint32_t context) {
+  return {.n_planes = 2 * config.n_layers(LayerKind::kAttention),
+          .token_bytes = uint64_t{config.n_kv_heads} * config.head_dim * sizeof(uint16_t),
+          .slots = options.slots,
+          .context = context,
+          .block_tokens = options.block_tokens};
+}
+
 // Announces a stage on the way into a member's initialiser.
 template <class T>
 T&& announced(const std::function<void(const char*)>& stage, const char* name, T&& value) {
@@ -51,12 +60,10 @@ Runtime::Runtime(const EngineOptions& options, const std::function<void(const ch
       prefetcher(pages_to_read(weights, options)),
       context(choose_context(weights.config(), options.context)),
       device(announced(stage, "device", options.kernels)), device_weights(device, weights),
-      kv_pool(device, {.n_planes = 2 * weights.config().n_layers(LayerKind::kAttention),
-                       .token_bytes = uint64_t{weights.config().n_kv_heads} *
-                                      weights.config().head_dim * sizeof(uint16_t),
-                       .slots = options.slots,
-                       .context = context}),
-      banks(device, options.slots, gdn_bank_floats(weights.config())),
+      budget_bytes(options.memory_budget.value_or(device.recommended_bytes())),
+      pool(device, bundle_shape(kv_shape(weights.config(), options, context))),
+      kv_pool(device, pool, kv_shape(weights.config(), options, context)),
+      banks(device, pool, gdn_bank_floats(weights.config()), 2 * options.slots, budget_bytes),
       forward({.device = device,
                .config = announced(stage, "kernels", weights.config()),
                .weights = device_weights,
@@ -64,28 +71,31 @@ Runtime::Runtime(const EngineOptions& options, const std::function<void(const ch
                .banks = banks,
                .slots = options.slots,
                .context = context,
-               .deterministic = options.deterministic}),
-      budget_bytes(options.memory_budget.value_or(device.recommended_bytes())) {
+               .deterministic = options.deterministic}) {
   if (options.threads != 0) device.set_threads(options.threads);
-  divide_budget(options);
+  divide_budget(options, 0);
 }
 
-// What weights, arenas and the banks of all slots leave of the budget is for keys and values.
-void Runtime::divide_budget(const EngineOptions& options) {
-  const uint64_t fixed = device.allocated_bytes() + banks.max_bytes();
-  const uint64_t bundle = kv_pool.layout().bundle_bytes();
-  const uint64_t whole_context = kv_pool.layout().slot_blocks() * bundle;
-  const uint64_t least = fixed + (options.context == 0 ? bundle : whole_context);
+// What weights and arenas leave of the budget is the pool's. It has to hold one sequence, with the
+// bank that a pass reads and the one that it writes; all slots and cache_bytes are what it is used for.
+void Runtime::divide_budget(const EngineOptions& options, uint64_t cache_bytes) {
+  const uint64_t fixed = device.allocated_bytes();
+  const uint64_t banks_of_one = 2 * banks.bank_bundles();
+  const uint32_t least_context = options.context == 0 ? options.block_tokens : context;
+  const uint64_t least =
+      fixed + (kv_pool.blocks_of(least_context) + banks_of_one) * pool.bundle_bytes();
   if (budget_bytes < least) {
     throw CapacityError(concat("[engine] memory_budget: too small for the model and ",
-                               options.context == 0 ? kBlockTokens : context,
-                               " tokens of context (got ", budget_bytes, " bytes, want at least ",
-                               least, "); raise it, or lower slots or context"));
+                               least_context, " tokens of context (got ", budget_bytes,
+                               " bytes, want at least ", least,
+                               "); raise it, or lower slots or context"));
   }
-  kv_pool.set_limit(budget_bytes - fixed);
+  const uint64_t of_slot = kv_pool.blocks_of(kv_pool.slot_tokens()) + banks_of_one;
+  pool.set_limit(budget_bytes - fixed,
+                 options.slots * of_slot + ceil_div(cache_bytes, pool.bundle_bytes()));
   if (kv_pool.layout().n_planes() == 0) return;
-  context = static_cast<uint32_t>(
-      std::min<uint64_t>(context, uint64_t{kv_pool.max_bundles()} * kBlockTokens));
+  const uint64_t blocks = pool.max_bundles() - banks_of_one;
+  context = static_cast<uint32_t>(std::min<uint64_t>(context, blocks * options.block_tokens));
 }
 
 }  // namespace mtlqwen

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 
+#include "cache/bundle_pool.hpp"
 #include "cache/gdn_banks.hpp"
 #include "cache/kv_pool.hpp"
 #include "engine/options.hpp"
@@ -25,13 +26,14 @@ class Runtime {
   uint32_t context;  // tokens that one sequence can hold
   Device device;
   DeviceWeights device_weights;
+  uint64_t budget_bytes;
+  BundlePool pool;
   KvPool kv_pool;
   GdnBanks banks;
   Forward forward;
-  uint64_t budget_bytes;
 
  private:
-  void divide_budget(const EngineOptions& options);
+  void divide_budget(const EngineOptions& options, uint64_t cache_bytes);
 };
 
 }  // namespace mtlqwen

@@ -22,6 +22,7 @@ struct Sequence {
   uint32_t kv_valid = 0;
   RequestOptions options;
   std::optional<uint32_t> slot;       // none while waiting and once finished
+  std::optional<uint32_t> bank;       // the GDN state behind kv_valid; none where that is 0
   std::optional<uint32_t> logit_row;  // of the last pass, where it was sampled
   uint32_t passed_over = 0;           // later sequences admitted while it waited
   bool cancel_requested = false;

@@ -1,10 +1,10 @@
-// Engine::step(): one pass, room by room. The rest of Engine stands in engine.cpp.
+// Engine::step(): one pass, room by room. What concerns memory stands in
+// memory.cpp, the rest of Engine in engine.cpp.
 #include <algorithm>
 #include <stdexcept>
 #include <utility>
 
 #include "base/error.hpp"
-#include "base/math.hpp"
 #include "engine/engine.hpp"
 #include "engine/runtime.hpp"
 #include "engine/scheduler.hpp"
@@ -12,6 +12,9 @@
 namespace mtlqwen {
 
 namespace {
+
+// Banks that stay mapped while the engine is idle: the two of the next sequence.
+constexpr uint32_t kIdleSpares = 2;
 
 double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
@@ -72,6 +75,7 @@ bool Engine::step() {
     require_open_locked();
     runtime_->device.clear_abort();
     rooms.enter(Room::kRetire);
+    drop_pass_banks_locked();
     retire_locked();
     rooms.enter(Room::kAdmit);
     admit_locked();
@@ -84,7 +88,8 @@ bool Engine::step() {
     packed = pack_locked(batch);
     rooms.leave();
     if (batch.queries.empty()) {
-      runtime_->kv_pool.trim();
+      runtime_->banks.reclaim(kIdleSpares);
+      runtime_->pool.trim();
       return !idle;  // whoever was planned has failed; others may wait for its slot
     }
     describe_locked(batch, step);
@@ -131,19 +136,7 @@ void Engine::admit_locked() {
     *free = sequence.id;
     sequence.slot = static_cast<uint32_t>(free - slot_owner_.begin());
     if (sequence.started == Clock::time_point{}) sequence.started = Clock::now();
-    runtime_->banks.reset(*sequence.slot);
   }
-}
-
-// Whether all that live sequences have been asked so far, and this one and its next token, fit the pool.
-bool Engine::has_memory_for_locked(const Sequence& sequence) const {
-  const KvPool& pool = runtime_->kv_pool;
-  uint64_t wanted = ceil_div(sequence.request.size() + 1, kBlockTokens);
-  for (const auto& [id, other] : sequences_) {
-    if (other.slot)
-      wanted += pool.missing_blocks(*other.slot, static_cast<uint32_t>(other.request.size()));
-  }
-  return wanted <= pool.bundles_free();
 }
 
 Batch Engine::plan_locked() const {
@@ -157,64 +150,16 @@ Batch Engine::plan_locked() const {
   const std::vector<uint32_t> counts = plan_rows(pending, pass_rows_, prefill_rows_);
   Batch batch;
   for (size_t i = 0; i < live.size(); ++i) {
-    const uint32_t first_bank = *live[i]->slot * 2;
-    const uint32_t current = runtime_->banks.bank(*live[i]->slot);
     batch.queries.push_back({.sequence = live[i]->id,
                              .slot = *live[i]->slot,
                              .first_row = 0,
                              .count = counts[i],
                              .kv_valid = live[i]->kv_valid,
-                             .bank = first_bank + current,
-                             .writes = {{.rows = counts[i], .bank = first_bank + 1 - current}},
+                             .bank = live[i]->bank.value_or(0),
+                             .writes = {{.rows = counts[i]}},
                              .emits = counts[i] == pending[i]});
   }
   return batch;
-}
-
-// Memory for every row of the plan, the oldest sequence first. Who loses its slot for it leaves the batch.
-void Engine::reserve_locked(Batch& batch) {
-  for (const Query& query : batch.queries) {
-    Sequence& sequence = sequences_.at(query.sequence);
-    while (sequence.slot && !reserve_one_locked(sequence, query.kv_valid + query.count)) {
-      preempt_locked(*youngest_live_locked());
-    }
-  }
-  std::erase_if(batch.queries,
-                [&](const Query& query) { return !sequences_.at(query.sequence).slot; });
-  batch.rows = 0;
-  for (Query& query : batch.queries) {
-    query.first_row = std::exchange(batch.rows, batch.rows + query.count);
-  }
-}
-
-// False: the pool is full, but not of this sequence alone. What cannot be mended by waiting ends the sequence.
-bool Engine::reserve_one_locked(Sequence& sequence, uint32_t n_tokens) {
-  KvPool& pool = runtime_->kv_pool;
-  if (pool.missing_blocks(*sequence.slot, n_tokens) > pool.bundles_free()) return false;
-  try {
-    pool.reserve(*sequence.slot, n_tokens);
-    runtime_->banks.ensure(*sequence.slot);
-  } catch (const Error&) {
-    finish_locked(sequence, FinishReason::kError, std::current_exception());
-  }
-  return true;
-}
-
-Sequence* Engine::youngest_live_locked() {
-  Sequence* youngest = nullptr;
-  for (auto& [id, sequence] : sequences_) {
-    if (sequence.slot) youngest = &sequence;
-  }
-  return youngest;
-}
-
-// Its memory goes, its request stays: it waits in its old place and is computed again, token by token the same.
-void Engine::preempt_locked(Sequence& sequence) {
-  free_slot_locked(sequence);
-  sequence.kv_valid = 0;
-  sequence.logit_row.reset();
-  ++stats_.preemptions;
-  if (trace_) trace_->add_preemption(sequence.id);
 }
 
 // The spans stay valid through the pass: a request grows only at commit, and a live sequence is
@@ -252,7 +197,8 @@ void Engine::run_pass(const Batch& batch, std::span<const PackedQuery> packed, S
   StepRecord& record = step.record;
   record.rooms.enter(Room::kForward);
   try {
-    const std::span<const int32_t> sampled = runtime_->forward.run(packed);
+    const std::span<const int32_t> sampled =
+        runtime_->forward.run(packed, runtime_->kv_pool.pending_copies());
     record.rooms.enter(Room::kCommit);
     {
       const std::lock_guard lock(mutex_);
@@ -267,6 +213,7 @@ void Engine::run_pass(const Batch& batch, std::span<const PackedQuery> packed, S
   } catch (const Aborted&) {
     const std::lock_guard lock(mutex_);
     in_pass_.clear();  // whoever asked is retired by the next step; the others repeat the pass
+    drop_pass_banks_locked();
     last_pass_stopped_ = true;
     ++stats_.passes_stopped;
     stats_.step_s += seconds_since(record.begin);
@@ -275,6 +222,7 @@ void Engine::run_pass(const Batch& batch, std::span<const PackedQuery> packed, S
   } catch (...) {
     const std::lock_guard lock(mutex_);
     in_pass_.clear();
+    drop_pass_banks_locked();
     ++stats_.passes_failed;
     stats_.step_s += seconds_since(record.begin);
     fail_live_locked(std::current_exception());
@@ -285,16 +233,19 @@ void Engine::run_pass(const Batch& batch, std::span<const PackedQuery> packed, S
 // The only publication: kv_valid, bank and request move together.
 void Engine::commit_locked(const Batch& batch, std::span<const int32_t> sampled) {
   const auto now = Clock::now();
+  runtime_->banks.confirm();
+  runtime_->kv_pool.copies_done();
   uint32_t logit_row = 0;
   for (const Query& query : batch.queries) {
     Sequence& sequence = sequences_.at(query.sequence);
     sequence.kv_valid += query.count;
-    runtime_->banks.flip(query.slot);
+    keep_bank_locked(sequence, query.writes.back().bank);
     sequence.logit_row.reset();
     if (!query.emits) continue;
     sequence.logit_row = logit_row;
     append_token_locked(sequence, sampled[logit_row++], now);
   }
+  drop_pass_banks_locked();
 }
 
 void Engine::count_committed_locked(const StepRecord& record) {
@@ -336,19 +287,13 @@ void Engine::finish_locked(Sequence& sequence, FinishReason reason, std::excepti
   if (sequence.slot) free_slot_locked(sequence);
 }
 
-void Engine::free_slot_locked(Sequence& sequence) {
-  runtime_->kv_pool.release(*sequence.slot);
-  slot_owner_[*sequence.slot] = 0;
-  sequence.slot.reset();
-}
-
-// A mapping may be what failed: the slots' banks are mapped again at their next use.
+// A mapping may be what failed.
 void Engine::fail_live_locked(const std::exception_ptr& error) {
   for (auto& [id, sequence] : sequences_) {
-    if (!sequence.slot) continue;
-    runtime_->banks.forget_mapping(*sequence.slot);
-    finish_locked(sequence, FinishReason::kError, error);
+    if (sequence.slot) finish_locked(sequence, FinishReason::kError, error);
   }
+  runtime_->kv_pool.forget_unconfirmed();
+  runtime_->banks.forget_unconfirmed();
 }
 
 }  // namespace mtlqwen

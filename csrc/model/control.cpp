@@ -18,7 +18,7 @@ uint64_t arena_bytes(uint32_t slots) {
 }  // namespace
 
 uint32_t blocks_per_split(uint32_t rows, uint32_t longest, uint32_t least, uint32_t capacity) {
-  const uint64_t n_blocks = ceil_div(longest, kBlockTokens);
+  const uint64_t n_blocks = ceil_div(longest, kSplitKeys);
   uint32_t blocks = least;
   while (rows * ceil_div(n_blocks, blocks) > capacity) blocks *= 2;
   return blocks;
@@ -87,7 +87,7 @@ PassShape Control::pack(std::span<const PackedQuery> queries, uint32_t min_block
   pass.n_writes = n_writes_;
   pass.blocks_per_split =
       blocks_per_split(pass.rows, longest, min_blocks_per_split, partial_capacity);
-  pass.n_splits = static_cast<uint32_t>(ceil_div(longest, pass.blocks_per_split * kBlockTokens));
+  pass.n_splits = static_cast<uint32_t>(ceil_div(longest, pass.blocks_per_split * kSplitKeys));
   *at<Pass>(pass_) = pass;
   Pass logit_pass = pass;
   logit_pass.rows = pass.n_logit_rows;

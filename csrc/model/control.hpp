@@ -12,6 +12,9 @@
 
 namespace mtlqwen {
 
+// Keys of one block of the attention kernels, absolute in a sequence: its memory is cut into blocks of its own.
+inline constexpr uint32_t kSplitKeys = 128;
+
 // One query together with the tokens of its rows and the way its last row is sampled.
 struct PackedQuery {
   Query query;

@@ -243,13 +243,22 @@ Forward::Forward(const Parts& parts)
   LayerWalk(parts, recorder, *scratch_, rope).run();
 }
 
-std::span<const int32_t> Forward::run(std::span<const PackedQuery> queries) {
+std::span<const int32_t> Forward::run(std::span<const PackedQuery> queries,
+                                      std::span<const BlockCopy> copies) {
   shape_ = control_.pack(queries, min_blocks_per_split_, kPartialCapacity);
   commands_.begin();
+  encode(copies);
   program_.replay(commands_, shape_);
   encoded_ = Timer::Clock::now();
   commands_.commit_and_wait();
   return control_.sampled_ids();
+}
+
+void Forward::encode(std::span<const BlockCopy> copies) {
+  for (const BlockCopy& copy : copies) {
+    commands_.copy(*copy.buffer, copy.from, *copy.buffer, copy.to, copy.bytes);
+  }
+  if (!copies.empty()) commands_.barrier();
 }
 
 std::span<const float> Forward::logits(uint32_t logit_row) const {

@@ -42,9 +42,10 @@ class Forward {
   };
   explicit Forward(const Parts& parts);
 
-  // Runs one pass and returns the sampled id of each query that emits, in order. Throws
-  // DeviceError, Aborted.
-  std::span<const int32_t> run(std::span<const PackedQuery> queries);
+  // Makes the copies, runs one pass behind them and returns the sampled id of each query that
+  // emits, in order. Throws DeviceError, CapacityError, Aborted.
+  std::span<const int32_t> run(std::span<const PackedQuery> queries,
+                               std::span<const BlockCopy> copies);
 
   [[nodiscard]] std::span<const float>
   logits(uint32_t logit_row) const;  // (vocab) of the last pass
@@ -62,6 +63,8 @@ class Forward {
   [[nodiscard]] const Program& program() const { return program_; }
 
  private:
+  void encode(std::span<const BlockCopy> copies);
+
   uint32_t vocab_;
   uint32_t min_blocks_per_split_;
   Control control_;

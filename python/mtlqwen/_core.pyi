@@ -39,7 +39,7 @@ class Poll:
 class Engine:
     """Model, memory and sequences. All methods are thread safe."""
 
-    def __init__(self, model: str, *, kernels: str, context: int = 0, slots: int = 8, memory_budget: int | None = None, prefill_share: float = 1.0, threads: int = 0, prefetch_weights: bool = True, lock_weights: bool = False, deterministic: bool = False, progress: Callable[[str, int, int], None] | None = None) -> None:
+    def __init__(self, model: str, *, kernels: str, context: int = 0, slots: int = 8, memory_budget: int | None = None, block_tokens: int = 128, prefill_share: float = 1.0, threads: int = 0, prefetch_weights: bool = True, lock_weights: bool = False, deterministic: bool = False, progress: Callable[[str, int, int], None] | None = None) -> None:
         """
         Load a .gguf file or a directory with config.json and safetensors. progress(stage, done, total).
         """
@@ -71,7 +71,7 @@ class Engine:
 
     def check_integrity(self) -> None:
         """
-        Raise RuntimeError where bindings, slots and sequences contradict each other. Between steps.
+        Raise RuntimeError where bundles, banks, slots and sequences contradict each other. Between steps.
         """
 
     def stats(self) -> dict[str, int | float | str]:

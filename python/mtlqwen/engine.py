@@ -26,6 +26,7 @@ from mtlqwen.trace import Trace
 DEVICES = ("metal",) if sys.platform == "darwin" else ("cpu",)
 SPECS = ("auto", "off")
 MAX_SLOTS = 32
+BLOCK_TOKENS = (64, 128, 256)
 MAX_CONTEXT = 2**31 - 1
 MAX_THREADS = 2**16  # beyond any machine; the core knows this one
 MAX_BYTES = 2**63 - 1
@@ -38,6 +39,7 @@ class CoreOptions:
     context: int
     slots: int
     memory_budget: int | None
+    block_tokens: int
     prefill_share: float
     threads: int
     prefetch_weights: bool
@@ -62,6 +64,9 @@ class Engine(Calls, AsyncCalls):
         memory_budget: bytes that the engine may own, the model's weights included. Unset: what the
             device recommends. When memory runs out, the youngest sequence waits and is computed
             again later, to the same tokens.
+        block_tokens: 64, 128 or 256: keys and values get memory in blocks of so many tokens. Small
+            ones waste less, large ones are mapped sooner; a model with few kv heads needs large
+            ones.
         prefill_share: of the rows of a pass, the part that prompts may take together while other
             sequences decode, 0 to 1. 1 brings first tokens soonest, less keeps the gaps between
             tokens short.
@@ -104,6 +109,7 @@ class Engine(Calls, AsyncCalls):
         context: int | None = None,
         slots: int = 8,
         memory_budget: int | None = None,
+        block_tokens: int = 128,
         prefill_share: float = 1.0,
         threads: int | None = None,
         prefetch_weights: bool = True,
@@ -130,6 +136,7 @@ class Engine(Calls, AsyncCalls):
             context=context or 0,
             slots=check_integer("engine", "slots", slots, 1, MAX_SLOTS),
             memory_budget=memory_budget,
+            block_tokens=_check_block_tokens(block_tokens),
             prefill_share=check_number("engine", "prefill_share", prefill_share, 0.0, 1.0),
             threads=threads or 0,
             prefetch_weights=prefetch_weights,
@@ -275,6 +282,7 @@ def _make_core(files: ModelFiles, options: CoreOptions) -> Core:
         context=options.context,
         slots=options.slots,
         memory_budget=options.memory_budget,
+        block_tokens=options.block_tokens,
         prefill_share=options.prefill_share,
         threads=options.threads,
         prefetch_weights=options.prefetch_weights,
@@ -283,6 +291,14 @@ def _make_core(files: ModelFiles, options: CoreOptions) -> Core:
         progress=options.progress,
     )
     return core
+
+
+def _check_block_tokens(value: object) -> int:
+    number = check_integer("engine", "block_tokens", value, BLOCK_TOKENS[0], BLOCK_TOKENS[-1])
+    if number not in BLOCK_TOKENS:
+        want = ", ".join(map(str, BLOCK_TOKENS))
+        raise ValueError(f"[engine] block_tokens: no such size (got {number}, want one of {want})")
+    return number
 
 
 def _check_device(device: object) -> str:

@@ -1,288 +1,217 @@
-// cache/: the KV pool and the GDN banks on the device.
-#include <unistd.h>
-
-#include <algorithm>
+// cache/: the pool of bundles, and the slots that hold them, each by itself.
 #include <cstdint>
-#include <map>
-#include <random>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/error.hpp"
 #include "cache/gdn_banks.hpp"
-#include "cache/kv_layout.hpp"
-#include "cache/kv_pool.hpp"
 #include "check.hpp"
-#include "gpu/commands.hpp"
-#include "row_copier.hpp"
+#include "kv_probe.hpp"
 
 namespace mtlqwen::testing {
 namespace {
 
-constexpr uint64_t kKiB = 1024;
-constexpr uint64_t kNoLimit = 1ULL << 40;
-
 std::string library_path;  // the program's first argument
 
-// 2 attention layers, 1 kv head of 64: a block is one 16 KiB tile of each of 4 planes.
-constexpr KvShape kSmall{.n_planes = 4, .token_bytes = 128, .slots = 3, .context = 1000};
+constexpr uint64_t kHeap = 64 * kKiB * kKiB;
 
-std::vector<float> ramp(size_t n, float first) {
-  std::vector<float> values(n);
-  for (size_t i = 0; i < n; ++i) values[i] = first + static_cast<float>(i);
-  return values;
+void test_bundles_are_counted() {
+  Device device(library_path);
+  BundlePool pool(device, {.n_pieces = 2, .piece_tiles = 1, .page_bytes = 16 * kKiB});
+  check_throws<CapacityError>([&] { (void)pool.take(1); }, "got 0 free bundles of 0, want 1");
+  pool.set_limit(BundlePool::kNoLimit, 6);
+  const std::vector<uint32_t> first = pool.take(4);
+  check(first == std::vector<uint32_t>{0, 1, 2, 3});
+  check_throws<CapacityError>([&] { (void)pool.take(3); }, "got 2 free bundles of 6, want 3");
+  pool.share(std::vector<uint32_t>{1, 2, 1});
+  check_equal(pool.refs(1), 3U);
+  pool.drop(first);
+  check_equal(pool.n_used(), 2U);
+  pool.check_integrity(std::vector<uint32_t>{0, 2, 1, 0, 0, 0});
+  check_throws<std::logic_error>(
+      [&] { pool.check_integrity(std::vector<uint32_t>{0, 1, 1, 0, 0, 0}); },
+      "bundle 1: has 1 owners, but counts 2");
+  pool.drop(std::vector<uint32_t>{1, 2, 1});
+  check_equal(pool.n_free(), 6U);
+  check_throws<std::logic_error>([&] { pool.set_limit(1 << 20, 6); }, "set twice");
+  BundlePool none(device, {.page_bytes = 64 * kKiB});
+  check_throws<CapacityError>([&] { none.set_limit(64 * kKiB - 1, 6); },
+                              "got 65535 bytes, want 65536");
 }
 
-// A pattern of its own for each plane, slot and position, moved by kernels.
-class KvProbe {
- public:
-  KvProbe(Device& device, const KvPool& pool) : pool_(pool), commands_(device), copier_(device) {}
+// What was dropped together is taken again in its order, before what is fresh.
+void test_bundles_come_back_in_order() {
+  Device device(library_path);
+  BundlePool pool(device, {.page_bytes = 16 * kKiB});
+  pool.set_limit(BundlePool::kNoLimit, 8);
+  const std::vector<uint32_t> first = pool.take(3);
+  const std::vector<uint32_t> second = pool.take(2);
+  pool.drop(first);
+  check(pool.take(4) == std::vector<uint32_t>{0, 1, 2, 5});
+  pool.drop(std::vector<uint32_t>{1, 0});
+  pool.drop(second);
+  pool.trim();
+  check(pool.take(3) == std::vector<uint32_t>{0, 1, 3});
+}
 
-  void write(uint32_t plane, uint32_t slot, uint32_t position, float tag) {
-    copier_.store(commands_, address(plane, slot, position), pattern(tag));
-  }
-  [[nodiscard]] bool holds(uint32_t plane, uint32_t slot, uint32_t position, float tag) {
-    return copier_.load(commands_, address(plane, slot, position), kFloats) == pattern(tag);
-  }
-
- private:
-  static constexpr size_t kFloats = 32;  // one token of kSmall
-
-  [[nodiscard]] uint64_t address(uint32_t plane, uint32_t slot, uint32_t position) const {
-    const uint64_t token = uint64_t{slot} * pool_.slot_tokens() + position;
-    return pool_.plane_address(plane) + token * kSmall.token_bytes;
-  }
-  static std::vector<float> pattern(float tag) { return ramp(kFloats, 1000.0F * tag); }
-
-  const KvPool& pool_;
-  Commands commands_;
-  RowCopier copier_;
-};
+void test_heaps_without_use_go() {
+  Device device(library_path);
+  const uint64_t before = device.allocated_bytes();
+  BundlePool pool(device, {.piece_tiles = 128, .page_bytes = 256 * kKiB});  // two in a heap
+  pool.set_limit(BundlePool::kNoLimit, 7);
+  const std::vector<uint32_t> all = pool.take(7);
+  check_equal(pool.heap_bytes(), 3 * kHeap + kHeap / 2);
+  const auto drop = [&](std::vector<uint32_t> bundles) {
+    pool.drop(bundles);
+    pool.trim();
+    return pool.heap_bytes();
+  };
+  check_equal(drop({0, 1}), 3 * kHeap + kHeap / 2);  // the first stays
+  check_equal(drop({2}), 3 * kHeap + kHeap / 2);
+  check_equal(drop({3}), 2 * kHeap + kHeap / 2);  // in the middle
+  check_equal(device.allocated_bytes(), before + pool.heap_bytes());
+  pool.check_integrity(std::vector<uint32_t>{0, 0, 0, 0, 1, 1, 1});
+  check(pool.take(3) == std::vector<uint32_t>{0, 1, 2});  // made again
+  pool.check_integrity(std::vector<uint32_t>{1, 1, 1, 0, 1, 1, 1});
+  check_equal(drop({4, 5, 6, 2, 1, 0}), kHeap);
+}
 
 void test_data_stands_where_it_was_put() {
-  Device device(library_path);
-  KvPool pool(device, kSmall, kNoLimit);
-  KvProbe probe(device, pool);
-  pool.reserve(0, 130);
-  pool.reserve(2, 1);
-  check_equal(pool.bundles_bound(), 3U);
-  check_equal(pool.reserved_tokens(0), 256U);
+  KvMemory memory(library_path);
+  memory.kv.reserve(0, 130, 0);
+  memory.kv.reserve(2, 1, 0);
+  check_equal(memory.kv.bundles_bound(), 3U);
+  check_equal(memory.kv.reserved_tokens(0), 256U);
   float tag = 1.0F;
   const std::pair<uint32_t, uint32_t> places[] = {{0, 0},   {0, 127}, {0, 128},
                                                   {0, 255}, {2, 0},   {2, 127}};
   for (uint32_t plane = 0; plane < 4; ++plane) {
-    for (const auto& [slot, position] : places) probe.write(plane, slot, position, tag++);
+    for (const auto& [slot, position] : places) memory.probe.write(plane, slot, position, tag++);
   }
-  pool.reserve(0, 1000);  // growing moves nothing
+  memory.kv.reserve(0, 1000, 256);  // growing moves nothing
   tag = 1.0F;
   for (uint32_t plane = 0; plane < 4; ++plane) {
-    for (const auto& [slot, position] : places) check(probe.holds(plane, slot, position, tag++));
+    for (const auto& [slot, position] : places) {
+      check(memory.probe.holds(plane, slot, position, tag++));
+    }
   }
-  pool.check_integrity();
+  memory.check_integrity();
+}
+
+void test_blocks_of_every_size() {
+  for (const uint32_t block_tokens : {64U, 128U, 256U}) {
+    KvShape shape = kSmall;
+    shape.token_bytes = 256;
+    shape.block_tokens = block_tokens;
+    KvMemory memory(library_path, shape);
+    memory.kv.reserve(1, block_tokens + 1, 0);
+    check_equal(memory.kv.reserved_tokens(1), 2 * block_tokens);
+    check_equal(memory.kv.bundles_bound(), 2U);
+    check_equal(memory.kv.bound_bytes(), 2 * 4 * block_tokens * shape.token_bytes);
+    const uint32_t last = 2 * block_tokens - 1;
+    for (uint32_t plane = 0; plane < 4; ++plane) {
+      memory.probe.write(plane, 1, last, 1.0F + static_cast<float>(plane));
+    }
+    for (uint32_t plane = 0; plane < 4; ++plane) {
+      check(memory.probe.holds(plane, 1, last, 1.0F + static_cast<float>(plane)));
+    }
+    memory.check_integrity();
+  }
 }
 
 void test_released_memory_serves_another_slot() {
-  Device device(library_path);
-  KvPool pool(device, kSmall, 2 * 64 * kKiB);  // two bundles
-  check_equal(pool.max_bundles(), 2U);
-  KvProbe probe(device, pool);
+  KvMemory memory(library_path, kSmall, 2 * kSmallBundle);
+  check_equal(memory.pool.max_bundles(), 2U);
   for (int i = 0; i < 4; ++i) {
     for (uint32_t slot = 0; slot < 3; ++slot) {
-      pool.reserve(slot, 256);
+      memory.kv.reserve(slot, 256, 0);
       const auto tag = static_cast<float>(10 * i) + static_cast<float>(slot);
       for (uint32_t plane = 0; plane < 4; ++plane) {
-        probe.write(plane, slot, 200, tag);
-        check(probe.holds(plane, slot, 200, tag));
+        memory.probe.write(plane, slot, 200, tag);
+        check(memory.probe.holds(plane, slot, 200, tag));
       }
-      pool.release(slot);
-      check_equal(pool.bundles_bound(), 0U);
-      pool.check_integrity();
+      memory.kv.release(slot);
+      check_equal(memory.kv.bundles_bound(), 0U);
+      memory.check_integrity();
     }
   }
-  check_equal(pool.heap_bytes(), 2 * 64 * kKiB);
+  check_equal(memory.pool.heap_bytes(), 2 * kSmallBundle);
 }
 
 void test_full_pool_changes_nothing() {
-  Device device(library_path);
-  KvPool pool(device, kSmall, 5 * 64 * kKiB + 1);
-  KvProbe probe(device, pool);
-  pool.reserve(0, 384);
-  probe.write(3, 0, 300, 7.0F);
-  const uint64_t allocated = device.allocated_bytes();
-  check_throws<CapacityError>([&] { pool.reserve(1, 300); }, "got 2 free blocks of 5, want 3");
-  check_throws<CapacityError>([&] { pool.reserve(0, 768); }, "got 2 free blocks of 5, want 3");
-  check_throws<CapacityError>([&] { pool.reserve(0, 1025); }, "got 1025 tokens, want at most 1024");
-  check_equal(pool.reserved_tokens(0), 384U);
-  check_equal(pool.reserved_tokens(1), 0U);
-  check_equal(pool.bundles_free(), 2U);
-  check_equal(device.allocated_bytes(), allocated);
-  check(probe.holds(3, 0, 300, 7.0F));
-  pool.reserve(1, 256);
-  pool.check_integrity();
-  check_throws<std::out_of_range>([&] { pool.reserve(3, 1); }, "slot 3");
-  check_throws<CapacityError>([&] { const KvPool none(device, kSmall, 64 * kKiB - 1); },
-                              "got 65535 bytes, want 65536");
-}
-
-void test_planes_in_several_buffers() {
-  Device device(library_path);
-  KvShape shape = kSmall;
-  shape.slots = 2;
-  KvPool pool(device, shape, kNoLimit);
-  check_equal(pool.layout().n_buffers(), 1U);  // by the device's own limit
-  const KvLayout split(shape, 600 * kKiB);     // the arithmetic for a device of smaller buffers
-  check_equal(split.n_buffers(), 2U);
-  check_equal(split.map_runs(0, 0, std::vector<uint32_t>{0, 1}, split.heaps(kNoLimit)).size(), 2U);
-  check_equal(split.unmap_runs(1, 1, 0, 2).size(), 2U);
-  pool.reserve(1, 128);
-  check_equal(pool.bound_bytes(), 64 * kKiB);
-}
-
-// Whether a byte can be read: asked of the operating system, which answers where a load would crash.
-bool is_readable(uint64_t address) {
-  int ends[2];
-  check_equal(::pipe(ends), 0);
-  const bool readable = ::write(ends[1], reinterpret_cast<const void*>(address), 1) == 1;
-  ::close(ends[0]);
-  ::close(ends[1]);
-  return readable;
+  KvMemory memory(library_path, kSmall, 5 * kSmallBundle + 1);
+  KvPool& kv = memory.kv;
+  kv.reserve(0, 384, 0);
+  memory.probe.write(3, 0, 300, 7.0F);
+  const uint64_t allocated = memory.device.allocated_bytes();
+  check_throws<CapacityError>([&] { kv.reserve(1, 300, 0); }, "got 2 free bundles of 5, want 3");
+  check_throws<CapacityError>([&] { kv.reserve(0, 768, 384); }, "got 2 free bundles of 5, want 3");
+  check_throws<CapacityError>([&] { kv.reserve(0, 1025, 0); },
+                              "got 1025 tokens, want at most 1024");
+  check_equal(kv.reserved_tokens(0), 384U);
+  check_equal(kv.reserved_tokens(1), 0U);
+  check_equal(memory.pool.n_free(), 2U);
+  check_equal(memory.device.allocated_bytes(), allocated);
+  check(memory.probe.holds(3, 0, 300, 7.0F));
+  kv.reserve(1, 256, 0);
+  memory.check_integrity();
+  check_throws<std::out_of_range>([&] { kv.reserve(3, 1, 0); }, "slot 3");
 }
 
 void test_release_takes_the_mappings_away() {
-  Device device(library_path);
-  if (!device.is_software()) return;  // only there GPU addresses are addresses of the process
-  Commands commands(device);
-  KvPool pool(device, kSmall, kNoLimit);
-  const auto settle = [&] {  // queued mappings have happened once a later round is done
-    commands.begin();
-    commands.commit_and_wait();
-  };
-  pool.reserve(1, 200);
-  settle();
+  KvMemory memory(library_path);
+  if (!memory.device.is_software()) return;  // only there GPU addresses are the process's
+  memory.kv.reserve(1, 200, 0);
+  memory.settle();
   for (uint32_t plane = 0; plane < 4; ++plane) {
-    const uint64_t slot_1 = pool.plane_address(plane) + uint64_t{pool.slot_tokens()} * 128;
+    const uint64_t slot_1 = memory.probe.address(plane, 1, 0);
     check(is_readable(slot_1 + 2 * 16 * kKiB - 1));
     check(!is_readable(slot_1 + 2 * 16 * kKiB));
     check(!is_readable(slot_1 - 1));
   }
-  pool.release(1);
-  settle();
+  memory.kv.release(1);
+  memory.settle();
   for (uint32_t plane = 0; plane < 4; ++plane) {
-    const uint64_t slot_1 = pool.plane_address(plane) + uint64_t{pool.slot_tokens()} * 128;
+    const uint64_t slot_1 = memory.probe.address(plane, 1, 0);
     check(!is_readable(slot_1));
     check(!is_readable(slot_1 + 16 * kKiB));
   }
 }
 
-// Random reserves and releases against a model; each slot's tags must survive all others' changes.
-void test_random_schedule() {
-  Device device(library_path);
-  KvPool pool(device, kSmall, 11 * 64 * kKiB);
-  KvProbe probe(device, pool);
-  std::mt19937 random(1);                       // any fixed seed
-  std::map<uint32_t, std::vector<float>> tags;  // slot -> tag of each block
-  float next_tag = 1.0F;
-  for (int i = 0; i < 300; ++i) {
-    const auto slot = static_cast<uint32_t>(random() % 3);
-    if (random() % 4 == 0) {
-      pool.release(slot);
-      tags[slot].clear();
-    } else {
-      const auto n_tokens = static_cast<uint32_t>(random() % 1025);
-      const uint64_t n_blocks =
-          std::max<uint64_t>(ceil_div(n_tokens, kBlockTokens), tags[slot].size());
-      const bool fits = n_blocks - tags[slot].size() <= pool.bundles_free();
-      try {
-        pool.reserve(slot, n_tokens);
-        check(fits);
-        while (tags[slot].size() < n_blocks) {
-          const auto block = static_cast<uint32_t>(tags[slot].size());
-          tags[slot].push_back(next_tag++);
-          probe.write(block % 4, slot, block * kBlockTokens + 5, tags[slot].back());
-        }
-      } catch (const CapacityError&) {
-        check(!fits);
-      }
-    }
-    pool.check_integrity();
-    size_t n_bound = 0;
-    for (const auto& [owner, blocks] : tags) n_bound += blocks.size();
-    check_equal(pool.bundles_bound(), n_bound);
-    for (uint32_t block = 0; block < tags[slot].size(); ++block) {
-      check(probe.holds(block % 4, slot, block * kBlockTokens + 5, tags[slot][block]));
-    }
-  }
-  for (const auto& [slot, blocks] : tags) {
-    for (uint32_t block = 0; block < blocks.size(); ++block) {
-      check(probe.holds(block % 4, slot, block * kBlockTokens + 5, blocks[block]));
-    }
-  }
-}
-
-void test_banks() {
-  Device device(library_path);
-  Commands commands(device);
-  RowCopier copier(device);
-  const uint64_t before = device.allocated_bytes();
-  {
-    GdnBanks banks(device, 3, 50'000);
-    check(banks.bank_floats() >= 50'000);
-    check_equal(banks.span().bytes, 6 * banks.bank_floats() * sizeof(float));
-    check_equal(device.allocated_bytes(), before);
-    banks.ensure(2);
-    banks.ensure(0);
-    banks.ensure(2);
-    check_equal(banks.heap_bytes(), 4 * banks.bank_floats() * sizeof(float));
-    check_equal(device.allocated_bytes(), before + banks.heap_bytes());
-    const auto address = [&](uint64_t slot, uint64_t bank) {
-      return banks.base_address() + (slot * 2 + bank) * banks.bank_floats() * sizeof(float);
-    };
-    for (const uint64_t slot : {0, 2}) {
-      for (const uint64_t bank : {0, 1}) {
-        copier.store(commands, address(slot, bank),
-                     ramp(50'000, static_cast<float>(10 * slot + bank)));
-      }
-    }
-    for (const uint64_t slot : {0, 2}) {
-      for (const uint64_t bank : {0, 1}) {
-        check(copier.load(commands, address(slot, bank), 50'000) ==
-              ramp(50'000, static_cast<float>(10 * slot + bank)));
-      }
-    }
-    check_equal(banks.bank(1), 0U);
-    banks.flip(1);
-    check_equal(banks.bank(1), 1U);
-    check_equal(banks.bank(0), 0U);
-    banks.flip(1);
-    banks.flip(1);
-    banks.reset(1);
-    check_equal(banks.bank(1), 0U);
-    check_throws<std::out_of_range>([&] { banks.ensure(3); }, "");
-  }
-  check_equal(device.allocated_bytes(), before);
-  check_throws<CapacityError>([&] { const GdnBanks none(device, 8, UINT64_MAX / 8); }, "8 slots");
-}
-
-void test_bank_waste_is_small() {
-  Device device(library_path);
-  for (const uint64_t floats : {100ULL, 5'000ULL, 70'000ULL, 1'000'000ULL, 12'900'001ULL}) {
-    const GdnBanks banks(device, 1, floats);
-    const uint64_t waste = (banks.bank_floats() - floats) * sizeof(float);
-    check(waste < 16 * kKiB || waste <= floats * sizeof(float) / 64);
-  }
+// Slots have addresses and no memory; banks have both.
+void test_a_model_without_attention_layers() {
+  KvMemory memory(library_path, {.n_planes = 0, .token_bytes = 128, .slots = 2, .context = 1000});
+  check_equal(memory.pool.bundle_bytes(), 64 * kKiB);
+  memory.kv.reserve(0, 1000, 0);
+  memory.kv.adopt(1, {});
+  check_equal(memory.kv.missing_bundles(1, 1000, 500), 0U);
+  check_equal(memory.kv.blocks_of(1000), 0U);
+  check_equal(memory.kv.reserved_tokens(1), 1024U);
+  check_equal(memory.kv.bundles_bound(), 0U);
+  check(memory.kv.pending_copies().empty());
+  GdnBanks banks(memory.device, memory.pool, 20'000, 4, 0);
+  check_equal(banks.bank_bundles(), 2U);
+  check_equal(banks.take(), 0U);
+  check_equal(memory.pool.n_used(), 2U);
+  memory.settle();
+  memory.kv.release(0);
 }
 
 void test_open_and_close() {
   Device device(library_path);
   const uint64_t before = device.allocated_bytes();
   for (int i = 0; i < 20; ++i) {
-    KvPool pool(device, kSmall, kNoLimit);
-    GdnBanks banks(device, 3, 4096);
-    pool.reserve(1, 700);
-    pool.reserve(2, 100);
-    banks.ensure(1);
-    pool.release(2);
+    BundlePool pool(device, bundle_shape(kSmall));
+    pool.set_limit(BundlePool::kNoLimit, 40);
+    KvPool kv(device, pool, kSmall);
+    GdnBanks banks(device, pool, 4096, 2, 0);
+    kv.reserve(1, 700, 0);
+    kv.reserve(2, 100, 0);
+    (void)banks.take();
+    kv.map_window(kv.bundles(1));
+    kv.release(2);
   }
   check_equal(device.allocated_bytes(), before);
 }
@@ -292,10 +221,12 @@ void test_close_while_stopped() {
   Device device(library_path);
   const uint64_t before = device.allocated_bytes();
   {
-    KvPool pool(device, kSmall, kNoLimit);
-    GdnBanks banks(device, 3, 4096);
-    pool.reserve(1, 700);
-    banks.ensure(1);
+    BundlePool pool(device, bundle_shape(kSmall));
+    pool.set_limit(BundlePool::kNoLimit, 40);
+    KvPool kv(device, pool, kSmall);
+    GdnBanks banks(device, pool, 4096, 2, 0);
+    kv.reserve(1, 700, 0);
+    (void)banks.take();
     device.request_abort();
   }
   check(!device.lost());
@@ -309,14 +240,15 @@ int main(int n_arguments, char** arguments) {
   using namespace mtlqwen::testing;
   if (n_arguments < 2) return 2;
   library_path = arguments[1];
-  return run({{"data stands where it was put", test_data_stands_where_it_was_put},
+  return run({{"bundles are counted", test_bundles_are_counted},
+              {"bundles come back in order", test_bundles_come_back_in_order},
+              {"heaps without use go", test_heaps_without_use_go},
+              {"data stands where it was put", test_data_stands_where_it_was_put},
+              {"blocks of every size", test_blocks_of_every_size},
               {"released memory serves another slot", test_released_memory_serves_another_slot},
               {"full pool changes nothing", test_full_pool_changes_nothing},
-              {"planes in several buffers", test_planes_in_several_buffers},
               {"release takes the mappings away", test_release_takes_the_mappings_away},
-              {"random schedule", test_random_schedule},
-              {"banks", test_banks},
-              {"bank waste is small", test_bank_waste_is_small},
+              {"a model without attention layers", test_a_model_without_attention_layers},
               {"open and close", test_open_and_close},
               {"close while stopped", test_close_while_stopped}},
              n_arguments > 2 ? arguments[2] : "");

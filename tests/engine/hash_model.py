@@ -41,6 +41,14 @@ def write_hash_model(directory: Path) -> tuple[Model, Path]:
     return model, write_hf(directory, model, dtype="F32")
 
 
+def bank_bytes(geometry: Geometry, bundle_bytes: int) -> int:
+    """Bytes of one sequence's GDN states, in whole bundles."""
+    state = geometry.gdn_v_heads * geometry.gdn_head_dim**2
+    conv = 3 * (geometry.key_channels + geometry.value_channels)
+    n_bytes = 4 * geometry.layers.count("g") * (state + conv)
+    return -(-n_bytes // bundle_bytes) * bundle_bytes
+
+
 def hash_references(model: Model, n: int) -> list[Lazy]:
     """N requests: prompts of one token to almost three blocks, many about to need one more."""
     rng = random.Random(n)

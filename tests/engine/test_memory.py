@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 from checkpoints import Geometry, random_model, write_gguf, write_hf
 from engine.driving import Run, generate, run_all, step_and_read, submit
-from engine.hash_model import build_hash_kernels, least_budget
+from engine.hash_model import bank_bytes, build_hash_kernels, least_budget
 from mtlqwen import CapacityError, _core
 
 CONTEXT = 384
 GEOMETRY = Geometry(layers="ga", heads=2, kv_heads=2, vocab=288, context=CONTEXT)
 BUNDLE_BYTES = 2 * 128 * 64 * 2  # K and V of one layer, 128 tokens of 2 heads of 32 halves
+BANK_BYTES = bank_bytes(GEOMETRY, BUNDLE_BYTES)
 
 
 def memory(engine: _core.Engine) -> int:
@@ -61,9 +62,10 @@ def test_a_preempted_sequence_resumes_with_the_same_tokens_and_bits(
         alone.append(submit(roomy, prompt, max_tokens=20))
         run_all(roomy, alone[-1:], logits=True)
     roomy.close()
-    least = least_budget(model, kernels, slots=2, deterministic=True)  # three blocks
+    # Three blocks, and both banks of each sequence.
+    budget = least_budget(model, kernels, slots=2, deterministic=True) + 2 * BANK_BYTES
     engine = _core.Engine(
-        model, kernels=kernels, context=CONTEXT, slots=2, memory_budget=least, deterministic=True
+        model, kernels=kernels, context=CONTEXT, slots=2, memory_budget=budget, deterministic=True
     )
     runs = [submit(engine, prompt, max_tokens=20) for prompt in prompts]
     run_all(engine, runs, logits=True)
@@ -114,21 +116,48 @@ def test_a_context_that_nobody_asked_for_is_reduced_to_the_budget(kernels: str, 
         _core.Engine(model, kernels=kernels, slots=2, memory_budget=least - 3 * BUNDLE_BYTES)
 
 
-def test_a_slot_has_no_banks_before_its_first_use(kernels: str, model: str) -> None:
+def test_banks_are_taken_at_first_use_and_serve_again(kernels: str, model: str) -> None:
     engine = _core.Engine(model, kernels=kernels, slots=32)
-    generate(engine, prompt_of(3), max_tokens=1)
-    states = GEOMETRY.gdn_v_heads * GEOMETRY.gdn_head_dim**2
-    conv = 3 * (GEOMETRY.key_channels + GEOMETRY.value_channels)
-    page = 16 << 10
-    bank = -(-4 * (states + conv) // page) * page
-    for used in range(1, 4):
-        before = memory(engine)
-        runs = [submit(engine, prompt_of(3), max_tokens=1) for _ in range(used + 1)]
+    assert engine.stats()["bank_bytes"] == 0
+    idle = 0
+    for n in (1, 1, 2, 3, 3):
+        runs = [submit(engine, prompt_of(3), max_tokens=3) for _ in range(n)]
+        assert engine.step()
+        assert engine.stats()["bank_bytes"] == max(n, idle) * BANK_BYTES, "written by one pass"
+        assert engine.step()
+        assert engine.stats()["bank_bytes"] == 2 * n * BANK_BYTES, "one is read, one written"
         run_all(engine, runs)
-        assert memory(engine) == before + 2 * bank, f"slot {used} used for the first time"
-        run_all(engine, [submit(engine, prompt_of(3), max_tokens=1) for _ in range(used + 1)])
-        assert memory(engine) == before + 2 * bank
+        idle = 2
+        assert engine.stats()["bank_bytes"] == idle * BANK_BYTES, "those of the next sequence"
     engine.close()
+
+
+@pytest.mark.parametrize("block_tokens", [64, 128, 256])
+def test_blocks_of_every_size_give_the_same_tokens_and_bits(
+    kernels: str, tmp_path: Path, block_tokens: int
+) -> None:
+    geometry = Geometry(layers="ga", heads=4, kv_heads=4, vocab=288, context=CONTEXT)
+    model = str(write_gguf(tmp_path / "model.gguf", random_model(geometry, seed=5)))
+    expected = _core.Engine(model, kernels=kernels, deterministic=True)
+    engine = _core.Engine(model, kernels=kernels, deterministic=True, block_tokens=block_tokens)
+    runs: list[Run] = []
+    for one in (expected, engine):
+        runs.append(submit(one, prompt_of(200), max_tokens=80))
+        run_all(one, runs[-1:], logits=True)
+        one.close()
+    assert runs[0].token_ids == runs[1].token_ids
+    assert [row.tobytes() for row in runs[0].logits] == [row.tobytes() for row in runs[1].logits]
+
+
+def test_memory_is_bound_in_blocks(kernels: str, model: str) -> None:
+    engine = _core.Engine(model, kernels=kernels, block_tokens=256)
+    submit(engine, prompt_of(3), max_tokens=2)
+    engine.step()
+    assert engine.stats()["kv_bytes"] == 2 * BUNDLE_BYTES
+    engine.check_integrity()
+    engine.close()
+    with pytest.raises(ValueError, match=r"block_tokens: .*\(got 96, want 64, 128 or 256\)"):
+        _core.Engine(model, kernels=kernels, block_tokens=96)
 
 
 def open_files() -> int:
@@ -147,10 +176,12 @@ def test_sequences_that_grow_by_turns_do_not_use_up_the_mappings_of_the_process(
     before = maps()
     runs = [submit(engine, prompt_of(1 + 23 * i), max_tokens=40) for i in range(16)]
     while step_and_read(engine, runs):
-        blocks = int(engine.stats()["kv_bytes"]) // BUNDLE_BYTES
-        # A range that is mapped parts the gap around it: a block has two in each of the two planes,
-        # and the banks of a slot have two.
-        assert maps() <= before + 4 * blocks + 2 * 16
+        stats = engine.stats()
+        blocks = int(stats["kv_bytes"]) // BUNDLE_BYTES
+        banks = int(stats["bank_bytes"]) // BANK_BYTES
+        # A range that is mapped parts the gap around it: a block has two in each of the two planes.
+        # Banks stand side by side; each has one range for either piece of its bundles.
+        assert maps() <= before + 4 * blocks + 2 * banks + 1
     engine.close()
 
 

@@ -13,6 +13,8 @@ import pytest
 from checkpoints import Geometry, random_model, write_gguf
 from engine.driving import run_all, submit
 from engine.hash_model import (
+    GEOMETRY,
+    bank_bytes,
     build_hash_kernels,
     hash_references,
     least_budget,
@@ -32,8 +34,11 @@ def seeds(first: int, n: int) -> Sequence[int]:
     return [int(ONLY)] if ONLY else range(first, first + n)
 
 
-def opener(model: str, kernels: str, *, deterministic: bool | None = None) -> OpenEngine:
+def opener(
+    geometry: Geometry, model: str, kernels: str, *, deterministic: bool | None = None
+) -> OpenEngine:
     """Engines with one to eight slots, memory for all of them or for hardly more than one."""
+    bank = bank_bytes(geometry, BUNDLE_BYTES)
     # Those that are not deterministic need more, so the others have memory to spare.
     least = {
         slots: least_budget(model, kernels, slots, deterministic=bool(deterministic))
@@ -42,7 +47,10 @@ def opener(model: str, kernels: str, *, deterministic: bool | None = None) -> Op
 
     def open_engine(rng: random.Random) -> _core.Engine:
         slots = rng.choice(list(least))
-        scarce = least[slots] + rng.randint(0, slots // 2) * BUNDLE_BYTES
+        # For a whole context, or for some sequences of a block each and hardly any more.
+        others = rng.randint(0, slots - 1) * (2 * bank + BUNDLE_BYTES)
+        scarce = least[slots] + max(others - 2 * BUNDLE_BYTES, 0)
+        scarce += rng.randint(0, 1) * BUNDLE_BYTES
         return _core.Engine(
             model,
             kernels=kernels,
@@ -61,7 +69,7 @@ def hash_engine(
     root: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[list[Lazy], OpenEngine]:
     model, path = write_hash_model(tmp_path_factory.mktemp("hash"))
-    return hash_references(model, 12), opener(str(path), build_hash_kernels(root))
+    return hash_references(model, 12), opener(GEOMETRY, str(path), build_hash_kernels(root))
 
 
 def check(tally: Tally, n: int) -> None:
@@ -123,7 +131,7 @@ def real_engine(
         prompt = [rng.randrange(geometry.vocab) for _ in range(length)]
         references.append(Alone(alone, prompt, rng.choice([0.0, 1.0])))
     alone.close()
-    return references, opener(str(path), kernels, deterministic=True)
+    return references, opener(geometry, str(path), kernels, deterministic=True)
 
 
 def test_deterministic_bits_are_those_of_the_sequence_alone(

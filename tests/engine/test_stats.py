@@ -7,14 +7,15 @@ from engine.driving import generate, open_tiny, run_all, submit
 
 def test_memory_is_the_sum_of_its_kinds(kernels: str) -> None:
     engine = open_tiny(kernels)
-    kinds = ["weights_bytes", "weights_copied_bytes", "arena_bytes", "kv_heap_bytes", "bank_bytes"]
+    kinds = ["weights_bytes", "weights_copied_bytes", "arena_bytes", "pool_bytes"]
     for n_prompt in (0, 3, 300):
         if n_prompt:
             generate(engine, range(10, 10 + n_prompt), max_tokens=2)
         stats = engine.stats()
         assert sum(int(stats[kind]) for kind in kinds) == stats["memory_bytes"]
-        assert (stats["kv_heap_bytes"] == 0) == (n_prompt == 0)
+        assert (stats["pool_bytes"] == 0) == (n_prompt == 0)
         assert (stats["bank_bytes"] == 0) == (n_prompt == 0)
+        assert int(stats["kv_bytes"]) + int(stats["bank_bytes"]) <= int(stats["pool_bytes"])
         assert int(stats["memory_bytes"]) <= int(stats["budget_bytes"])
     engine.close()
 

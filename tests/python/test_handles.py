@@ -223,6 +223,7 @@ def test_engine_options_reach_the_core(make_engine: MakeEngine, say: Say) -> Non
     engine = make_engine(
         core,
         memory_budget=10**9,
+        block_tokens=256,
         prefill_share=0.5,
         threads=3,
         prefetch_weights=False,
@@ -234,6 +235,7 @@ def test_engine_options_reach_the_core(make_engine: MakeEngine, say: Say) -> Non
     options = core.options
     assert options is not None
     assert (options.memory_budget, options.prefill_share) == (10**9, 0.5)
+    assert options.block_tokens == 256
     assert (options.threads, options.prefetch_weights, options.lock_weights) == (3, False, True)
     assert (options.deterministic, options.slots, options.context) == (True, 32, 100)
     assert repr(engine).endswith("slots=8, deterministic=True)")

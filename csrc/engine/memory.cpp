@@ -1,0 +1,125 @@
+// Engine's memory: which sequence gets bundles and banks, and which loses them.
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include "base/error.hpp"
+#include "engine/engine.hpp"
+#include "engine/runtime.hpp"
+
+namespace mtlqwen {
+
+// Whether all that live sequences have been asked so far, and this one and its next token, fit the
+// pool, with a bank to read and one to write for each.
+bool Engine::has_memory_for_locked(const Sequence& sequence) const {
+  const KvPool& kv_pool = runtime_->kv_pool;
+  const GdnBanks& banks = runtime_->banks;
+  uint64_t wanted = kv_pool.blocks_of(static_cast<uint32_t>(sequence.request.size()) + 1);
+  uint64_t wanted_banks = 2;
+  for (const auto& [id, other] : sequences_) {
+    if (!other.slot) continue;
+    wanted += kv_pool.missing_bundles(*other.slot, static_cast<uint32_t>(other.request.size()),
+                                      other.kv_valid);
+    wanted_banks += other.bank ? 1 : 2;
+  }
+  return wanted + wanted_banks * banks.bank_bundles() <=
+         runtime_->pool.n_free() + uint64_t{banks.n_spare()} * banks.bank_bundles();
+}
+
+// Memory for every row of the plan, the oldest sequence first. Who loses its slot for it leaves the batch.
+void Engine::reserve_locked(Batch& batch) {
+  for (Query& query : batch.queries) {
+    Sequence& sequence = sequences_.at(query.sequence);
+    while (sequence.slot && !reserve_one_locked(sequence, query)) {
+      preempt_locked(*youngest_live_locked());
+    }
+  }
+  std::erase_if(batch.queries,
+                [&](const Query& query) { return !sequences_.at(query.sequence).slot; });
+  batch.rows = 0;
+  for (Query& query : batch.queries) {
+    query.first_row = std::exchange(batch.rows, batch.rows + query.count);
+  }
+}
+
+// False: the pool is full, but not of this sequence alone. What cannot be mended by waiting ends the sequence.
+bool Engine::reserve_one_locked(Sequence& sequence, Query& query) {
+  if (!has_room_locked(query)) return false;
+  try {
+    runtime_->kv_pool.reserve(query.slot, query.kv_valid + query.count, query.kv_valid);
+    for (StateWrite& write : query.writes) {
+      pass_banks_.reserve(pass_banks_.size() + 1);
+      write.bank = runtime_->banks.take();
+      pass_banks_.push_back(write.bank);
+    }
+  } catch (const Error&) {
+    finish_locked(sequence, FinishReason::kError, std::current_exception());
+  }
+  return true;
+}
+
+// Spare banks that the query has no use for go back to the pool where it is short.
+bool Engine::has_room_locked(const Query& query) {
+  GdnBanks& banks = runtime_->banks;
+  const auto n_banks = static_cast<uint32_t>(query.writes.size());
+  const uint32_t n_bundles =
+      runtime_->kv_pool.missing_bundles(query.slot, query.kv_valid + query.count, query.kv_valid) +
+      (n_banks - std::min(n_banks, banks.n_spare())) * banks.bank_bundles();
+  if (n_banks > banks.n_free()) return false;
+  if (n_bundles > runtime_->pool.n_free()) banks.reclaim(n_banks);
+  return n_bundles <= runtime_->pool.n_free();
+}
+
+Sequence* Engine::youngest_live_locked() {
+  Sequence* youngest = nullptr;
+  for (auto& [id, sequence] : sequences_) {
+    if (sequence.slot) youngest = &sequence;
+  }
+  return youngest;
+}
+
+// Its memory goes, its request stays: it waits in its old place and is computed again, token by token the same.
+void Engine::preempt_locked(Sequence& sequence) {
+  free_slot_locked(sequence);
+  sequence.kv_valid = 0;
+  sequence.logit_row.reset();
+  ++stats_.preemptions;
+  if (trace_) trace_->add_preemption(sequence.id);
+}
+
+// What a pass wrote belongs to nobody else unless it was committed.
+void Engine::drop_pass_banks_locked() {
+  for (const uint32_t bank : pass_banks_) runtime_->banks.drop(bank);
+  pass_banks_.clear();
+}
+
+// The bank that a pass wrote becomes the sequence's.
+void Engine::keep_bank_locked(Sequence& sequence, uint32_t bank) {
+  runtime_->banks.share(bank);
+  if (sequence.bank) runtime_->banks.drop(*sequence.bank);
+  sequence.bank = bank;
+}
+
+void Engine::free_slot_locked(Sequence& sequence) {
+  runtime_->kv_pool.release(*sequence.slot);
+  if (sequence.bank) runtime_->banks.drop(*sequence.bank);
+  sequence.bank.reset();
+  slot_owner_[*sequence.slot] = 0;
+  sequence.slot.reset();
+}
+
+// Every owner's count of what it holds against what is counted.
+void Engine::check_memory_locked() const {
+  std::vector<uint32_t> refs = runtime_->pool.no_refs();
+  runtime_->kv_pool.add_refs(refs);
+  runtime_->banks.add_refs(refs);
+  runtime_->pool.check_integrity(refs);
+  std::vector<uint32_t> owners = runtime_->banks.no_owners();
+  for (const auto& [id, sequence] : sequences_) {
+    if (sequence.bank) ++owners.at(*sequence.bank);
+  }
+  for (const uint32_t bank : pass_banks_) ++owners.at(bank);
+  runtime_->banks.check_integrity(owners);
+}
+
+}  // namespace mtlqwen
