@@ -12,6 +12,7 @@
 
 #include "base/error.hpp"
 #include "base/math.hpp"
+#include "io/descriptor.hpp"
 
 namespace mtlqwen {
 namespace {
@@ -21,17 +22,6 @@ namespace {
                            std::generic_category().message(error), "); check the path"));
 }
 
-// Closes on every way out of the constructor; a mapping outlives its descriptor.
-struct Descriptor {
-  int id;
-  explicit Descriptor(int opened) : id(opened) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() {
-    if (id >= 0) ::close(id);
-  }
-};
-
 }  // namespace
 
 uint64_t os_page_bytes() { return static_cast<uint64_t>(::sysconf(_SC_PAGESIZE)); }
@@ -39,9 +29,9 @@ uint64_t os_page_bytes() { return static_cast<uint64_t>(::sysconf(_SC_PAGESIZE))
 MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
   // O_NONBLOCK: opening a FIFO would wait for a writer.
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (file.id < 0) fail_errno(path, "opened", errno);
+  if (!file.is_open()) fail_errno(path, "opened", errno);
   struct stat status{};
-  if (::fstat(file.id, &status) != 0) fail_errno(path, "examined", errno);
+  if (::fstat(file.id(), &status) != 0) fail_errno(path, "examined", errno);
   if (!S_ISREG(status.st_mode)) {
     const char* kind = S_ISDIR(status.st_mode) ? "a directory" : "a special file";
     throw FormatError(concat("[file] ", path.string(), ": cannot be read (got ", kind,
@@ -53,7 +43,7 @@ MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
   size_ = static_cast<uint64_t>(status.st_size);
   mapped_size_ = align_up(size_, os_page_bytes());
   void* pages = ::mmap(nullptr, mapped_size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE,
-                       file.id, 0);
+                       file.id(), 0);
   if (pages == MAP_FAILED) fail_errno(path, "mapped", errno);
   data_ = static_cast<uint8_t*>(pages);
 #ifdef MADV_HUGEPAGE
