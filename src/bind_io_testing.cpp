@@ -8,6 +8,7 @@
 #include "bind.hpp"
 #include "io/gguf.hpp"
 #include "io/safetensors.hpp"
+#include "model/fingerprint.hpp"
 #include "model/tensor_names.hpp"
 #include "model/weights.hpp"
 
@@ -99,6 +100,8 @@ nb::dict weights_check(const std::string& path) {
   return result;
 }
 
+std::string fingerprint(const std::string& path) { return to_hex(fingerprint_of(Weights(path))); }
+
 }  // namespace
 
 void init_io_testing(nb::module_& testing) {
@@ -109,6 +112,7 @@ void init_io_testing(nb::module_& testing) {
   testing.def("model_config", &model_config, "path"_a, "The shapes of a model.");
   testing.def("weights_check", &weights_check, "path"_a,
               "All tensors of a pass: vectors as lists of float, matrices as their place.");
+  testing.def("fingerprint", &fingerprint, "path"_a, "Of a model, in hexadecimal digits.");
 }
 
 }  // namespace mtlqwen
