@@ -56,31 +56,31 @@ class Census {
  public:
   void add(const fs::directory_entry& entry) {
     const fs::path extension = entry.path().extension();
-    const bool unfinished = extension == ".partial";
-    if (!unfinished && extension != kCheckpointSuffix) return;
+    const bool partial = extension == ".partial";
+    if (!partial && extension != kCheckpointSuffix) return;
     std::error_code error;
     if (entry.is_symlink(error) || !entry.is_regular_file(error)) return;
-    if (unfinished && PartialFile::remove_stale(entry.path())) return;
+    if (partial && PartialFile::remove_stale(entry.path())) return;
     const uint64_t bytes = entry.file_size(error);
     if (error) return;
-    if (unfinished) {
-      unfinished_bytes_ += bytes;
+    if (partial) {
+      partial_bytes_ += bytes;
       return;
     }
-    finished_bytes_ += bytes;
+    whole_bytes_ += bytes;
     candidates_.push_back({{}, bytes, entry.path()});
   }
 
   bool evict_to(uint64_t max_bytes) {
-    if (unfinished_bytes_ > max_bytes) return false;
-    if (unfinished_bytes_ + finished_bytes_ <= max_bytes) return true;
+    if (partial_bytes_ > max_bytes) return false;
+    if (partial_bytes_ + whole_bytes_ <= max_bytes) return true;
     sort_by_use();
     for (const Candidate& candidate : candidates_) {
       std::error_code error;
       fs::remove(candidate.path, error);
       if (error) continue;  // what cannot be removed still takes its bytes
-      finished_bytes_ -= candidate.bytes;
-      if (unfinished_bytes_ + finished_bytes_ <= max_bytes) return true;
+      whole_bytes_ -= candidate.bytes;
+      if (partial_bytes_ + whole_bytes_ <= max_bytes) return true;
     }
     return false;
   }
@@ -97,8 +97,8 @@ class Census {
   }
 
   std::vector<Candidate> candidates_;
-  uint64_t finished_bytes_ = 0;
-  uint64_t unfinished_bytes_ = 0;
+  uint64_t whole_bytes_ = 0;
+  uint64_t partial_bytes_ = 0;
 };
 
 }  // namespace

@@ -11,7 +11,7 @@ namespace mtlqwen {
 
 inline constexpr char kCheckpointSuffix[] = ".checkpoint";
 
-// Held while files are evicted and unfinished ones are made, by one thread of all processes.
+// Held while files are evicted and partial ones are made, by one thread of all processes.
 class DirectoryLock {
  public:
   // None where somebody holds it for longer than that takes, stopped perhaps: nobody waits long.
@@ -25,8 +25,8 @@ class DirectoryLock {
 };
 
 // Removes what killed writers left in the subdirectories, then the files that were used least
-// recently, until all files, unfinished ones included, take at most max_bytes. False where others'
-// unfinished files alone take more. Under the lock. Foreign files are left alone and not counted.
+// recently, until all files, partial ones included, take at most max_bytes. False where others'
+// partial files alone take more. Under the lock. Foreign files are left alone and not counted.
 bool evict_to(const std::filesystem::path& directory, uint64_t max_bytes);
 
 }  // namespace mtlqwen

@@ -17,7 +17,7 @@ namespace mtlqwen {
 
 // The directory holds one subdirectory for each model, and in it files named by length and hash of
 // their tokens and by arithmetic. Any number of processes may share it. Invariant: what our files
-// take together, unfinished ones included, is at most max_bytes; the files that were used least
+// take together, partial ones included, is at most max_bytes; the files that were used least
 // recently go first. Thread-safe. A file that vanishes, or cannot be read, is a miss.
 class DiskStore {
  public:

@@ -246,7 +246,7 @@ void leaves_foreign_files_alone() {
   check_equal(found(store, tokens(0, 50)), 20U);
 }
 
-void counts_and_clears_unfinished_files() {
+void counts_and_clears_partial_files() {
   const TempDirectory root;
   DiskStore store(root.path(), 2 * kFileBytes, small_origin());
   const fs::path dead = model_directory(root.path()) / "x.checkpoint.partial";
@@ -319,7 +319,7 @@ int main() {
               {"survives damage", survives_damage},
               {"opens only what matches", opens_only_what_matches},
               {"leaves foreign files alone", leaves_foreign_files_alone},
-              {"counts and clears unfinished files", counts_and_clears_unfinished_files},
+              {"counts and clears partial files", counts_and_clears_partial_files},
               {"does not wait for long", does_not_wait_for_long},
               {"names what cannot be made", names_what_cannot_be_made},
               {"many threads share a directory", many_threads_share_a_directory}});

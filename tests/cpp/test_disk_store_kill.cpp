@@ -89,7 +89,7 @@ struct Counts {
 // Every file that has its name must be whole.
 Counts check_files(const fs::path& directory, uint64_t max_bytes) {
   Counts counts;
-  uint64_t bytes = 0;  // unfinished files and all
+  uint64_t bytes = 0;  // partial files and all
   for (const auto& entry : fs::recursive_directory_iterator(directory)) {
     if (!entry.is_regular_file() || entry.path().filename() == "lock") continue;
     bytes += entry.file_size();
