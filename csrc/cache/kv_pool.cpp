@@ -51,15 +51,15 @@ void KvPool::reserve(uint32_t slot, uint32_t n_tokens, uint32_t kv_valid) {
 }
 
 // The last of the fresh bundles takes the place of the one that is copied, the others follow those
-// that are bound. A mapping that stays after an exception is harmless: nothing reads it before it is
-// mapped over; only the block that is copied has to have its bundle back.
+// that are bound.
 void KvPool::bind(uint32_t slot, std::span<const uint32_t> fresh,
                   const std::optional<PendingCopy>& copy) {
   std::vector<uint32_t>& blocks = bound_[slot];
   const std::span<const uint32_t> added = fresh.first(fresh.size() - (copy ? 1 : 0));
   blocks.reserve(blocks.size() + added.size());
+  const uint64_t first_added = layout_.block_of(slot, static_cast<uint32_t>(blocks.size()));
   MappingPlan plan(pool_.heaps());
-  layout_.map(plan, layout_.block_of(slot, static_cast<uint32_t>(blocks.size())), added);
+  layout_.map(plan, first_added, added);
   if (copy) {
     layout_.map(plan, layout_.staging_block(slot), {&copy->bundle, 1});
     layout_.map(plan, layout_.block_of(slot, copy->block), fresh.last(1));
@@ -67,6 +67,8 @@ void KvPool::bind(uint32_t slot, std::span<const uint32_t> fresh,
   try {
     apply(plan);
   } catch (...) {
+    unmap(first_added, added.size());
+    if (copy) unmap(layout_.staging_block(slot), 1);
     if (copy) map(layout_.block_of(slot, copy->block), {&copy->bundle, 1});
     throw;
   }
@@ -215,7 +217,12 @@ void KvPool::require_slot(uint32_t slot) const {
 void KvPool::map(uint64_t first_block, std::span<const uint32_t> bundles) {
   MappingPlan plan(pool_.heaps());
   layout_.map(plan, first_block, bundles);
-  apply(plan);
+  try {
+    apply(plan);
+  } catch (...) {
+    unmap(first_block, bundles.size());
+    throw;
+  }
 }
 
 void KvPool::apply(const MappingPlan& plan) {
@@ -225,6 +232,7 @@ void KvPool::apply(const MappingPlan& plan) {
 }
 
 void KvPool::unmap(uint64_t first_block, uint64_t n_blocks) {
+  if (n_blocks == 0) return;
   for (uint32_t i = 0; i < buffers_.size(); ++i) {
     device_.update_mappings(buffers_[i], nullptr, layout_.unmap_runs(i, first_block, n_blocks));
   }

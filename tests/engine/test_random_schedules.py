@@ -47,10 +47,9 @@ def opener(
 
     def open_engine(rng: random.Random) -> _core.Engine:
         slots = rng.choice(list(least))
-        # For a whole context, or for some sequences of a block each and hardly any more.
-        others = rng.randint(0, slots - 1) * (2 * bank + BUNDLE_BYTES)
+        # For one of a whole context, three blocks, or for some of one block each and no more.
+        others = rng.randint(slots // 2, slots - 1) * (2 * bank + BUNDLE_BYTES)
         scarce = least[slots] + max(others - 2 * BUNDLE_BYTES, 0)
-        scarce += rng.randint(0, 1) * BUNDLE_BYTES
         return _core.Engine(
             model,
             kernels=kernels,
