@@ -1,4 +1,4 @@
-// _core._testing: the scheduler's pure functions, and faults on order.
+// _core._testing: the pure functions of the engine's rooms, and faults on order.
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
@@ -8,6 +8,7 @@
 #include <stdexcept>
 
 #include "bind.hpp"
+#include "engine/boundaries.hpp"
 #include "engine/scheduler.hpp"
 #include "gpu/platform.hpp"
 
@@ -31,6 +32,17 @@ std::optional<size_t> choose(const std::vector<std::pair<int32_t, uint32_t>>& li
   return choose_next(waiting);
 }
 
+std::vector<uint32_t> boundaries(uint32_t n_tokens, const std::vector<uint32_t>& likely,
+                                 uint32_t diverges, uint32_t block_tokens) {
+  return choose_boundaries(
+      {.n_tokens = n_tokens, .likely = likely, .diverges = diverges, .block_tokens = block_tokens});
+}
+
+std::vector<uint32_t> between(const std::vector<uint32_t>& boundaries, uint32_t interval,
+                              uint32_t from, uint32_t to, uint32_t most) {
+  return boundaries_between(boundaries, interval, from, to, most);
+}
+
 bool order_fault(const std::string& kind, uint32_t nth) {
   if (kind == "allocation") return inject_fault(Fault::kAllocation, nth);
   if (kind == "mapping") return inject_fault(Fault::kMapping, nth);
@@ -44,6 +56,10 @@ void init_scheduler_testing(nb::module_& testing) {
   testing.attr("PASSES_PER_PRIORITY") = kPassesPerPriority;
   testing.def("plan_rows", &plan, "pending"_a, "rows"_a, "prefill_rows"_a);
   testing.def("choose_next", &choose, "line"_a);
+  testing.def("choose_boundaries", &boundaries, "n_tokens"_a, "likely"_a, "diverges"_a,
+              "block_tokens"_a);
+  testing.def("boundaries_between", &between, "boundaries"_a, "interval"_a, "from"_a, "to"_a,
+              "most"_a);
   testing.def("inject_fault", &order_fault, "kind"_a, "nth"_a);
 }
 
