@@ -19,8 +19,10 @@ using PythonProgress = std::optional<std::function<void(const std::string&, uint
 
 void construct(Engine* self, const std::string& model, const std::string& kernels, uint32_t context,
                uint32_t slots, std::optional<uint64_t> memory_budget, uint32_t block_tokens,
-               float prefill_share, uint32_t threads, bool prefetch_weights, bool lock_weights,
-               bool deterministic, const PythonProgress& progress) {
+               uint32_t checkpoint_interval, std::optional<uint64_t> cache_memory,
+               const std::string& cache_dir, uint64_t cache_dir_bytes, float prefill_share,
+               uint32_t threads, bool prefetch_weights, bool lock_weights, bool deterministic,
+               const PythonProgress& progress) {
   Progress report;
   if (progress) {
     report = [&](std::string_view stage, uint64_t done, uint64_t total) {
@@ -35,6 +37,10 @@ void construct(Engine* self, const std::string& model, const std::string& kernel
                      .slots = slots,
                      .memory_budget = memory_budget,
                      .block_tokens = block_tokens,
+                     .checkpoint_interval = checkpoint_interval,
+                     .cache_memory = cache_memory,
+                     .cache_dir = cache_dir,
+                     .cache_dir_bytes = cache_dir_bytes,
                      .prefill_share = prefill_share,
                      .threads = threads,
                      .prefetch_weights = prefetch_weights,
@@ -45,12 +51,24 @@ void construct(Engine* self, const std::string& model, const std::string& kernel
 
 SequenceId submit(Engine& self, std::vector<int32_t> token_ids, uint32_t max_tokens,
                   float temperature, uint64_t seed, std::vector<int32_t> stop_ids, int32_t priority,
-                  std::optional<double> deadline_s) {
+                  std::optional<double> deadline_s, std::vector<uint32_t> checkpoint_at,
+                  bool recall) {
   return self.submit(std::move(token_ids), {.sampling = {.temperature = temperature, .seed = seed},
                                             .max_tokens = max_tokens,
                                             .stop_ids = std::move(stop_ids),
                                             .priority = priority,
-                                            .deadline_s = deadline_s});
+                                            .deadline_s = deadline_s,
+                                            .checkpoint_at = std::move(checkpoint_at),
+                                            .recall = recall});
+}
+
+nb::tuple load_checkpoint(Engine& self, const std::string& path) {
+  SavedCheckpoint saved;
+  {
+    const nb::gil_scoped_release no_gil;
+    saved = self.load_checkpoint(path);
+  }
+  return nb::make_tuple(saved.token_ids, saved.note, saved.n_cached);
 }
 
 nb::object finish_reason(const Poll& poll) {
@@ -92,6 +110,19 @@ nb::dict stats(Engine& self) {
   result["prefill_rows"] = stats.prefill_rows;
   result["decode_rows"] = stats.decode_rows;
   result["tokens"] = stats.tokens;
+  result["cache_bytes"] = stats.cache_bytes;
+  result["cache_budget_bytes"] = stats.cache_budget_bytes;
+  result["cache_checkpoints"] = stats.cache_checkpoints;
+  result["cache_hits"] = stats.cache_hits;
+  result["cache_misses"] = stats.cache_misses;
+  result["cache_published"] = stats.cache_published;
+  result["cache_evictions"] = stats.cache_evictions;
+  result["cached_tokens"] = stats.cached_tokens;
+  result["evicted_tokens"] = stats.evicted_tokens;
+  result["uncovered_tokens"] = stats.uncovered_tokens;
+  result["disk_hits"] = stats.disk_hits;
+  result["disk_written"] = stats.disk_written;
+  result["disk_failed"] = stats.disk_failed;
   result["step_s"] = stats.step_s;
   result["gpu_s"] = stats.gpu_s;
   result["outside_s"] = stats.outside_s;
@@ -144,6 +175,7 @@ void bind_poll(nb::module_& module) {
                    nb::sig("def finish_reason(self) -> str | None"),
                    "'stop', 'length', 'cancelled' or 'deadline'; None while it goes on.")
       .def_ro("prompt_tokens", &Poll::n_prompt)
+      .def_ro("cached_tokens", &Poll::n_cached, "Of the prompt, taken from the prefix cache.")
       .def_ro("completion_tokens", &Poll::n_completion)
       .def_ro("ttft_s", &Poll::ttft_s, "Seconds from submit to the first token; 0 before it.")
       .def_ro("prefill_s", &Poll::prefill_s, "Seconds from getting a slot to the first token.")
@@ -157,12 +189,15 @@ void init_engine(nb::module_& module) {
   nb::class_<Engine>(module, "Engine", "Model, memory and sequences. All methods are thread safe.")
       .def("__init__", &construct, "model"_a, nb::kw_only(), "kernels"_a, "context"_a = 0,
            "slots"_a = 8, "memory_budget"_a = nb::none(), "block_tokens"_a = 128,
-           "prefill_share"_a = 1.0F, "threads"_a = 0, "prefetch_weights"_a = true,
-           "lock_weights"_a = false, "deterministic"_a = false, "progress"_a = nb::none(),
+           "checkpoint_interval"_a = 512, "cache_memory"_a = nb::none(), "cache_dir"_a = "",
+           "cache_dir_bytes"_a = 10ULL << 30, "prefill_share"_a = 1.0F, "threads"_a = 0,
+           "prefetch_weights"_a = true, "lock_weights"_a = false, "deterministic"_a = false,
+           "progress"_a = nb::none(),
            "Load a .gguf file or a directory with config.json and safetensors. progress(stage, "
            "done, total).")
       .def("submit", &submit, "token_ids"_a, nb::kw_only(), "max_tokens"_a, "temperature"_a,
            "seed"_a, "stop_ids"_a, "priority"_a = 0, "deadline_s"_a = nb::none(),
+           "checkpoint_at"_a = std::vector<uint32_t>(), "recall"_a = true,
            "Queue a request and return its sequence id. Raises ValueError or CapacityError.")
       .def("step", &Engine::step, nb::call_guard<nb::gil_scoped_release>(),
            "Run one pass; False when there is nothing to do. One thread at a time.")
@@ -179,6 +214,15 @@ void init_engine(nb::module_& module) {
            "Between steps.")
       .def("stats", &stats, nb::sig("def stats(self) -> dict[str, int | float | str]"),
            "Counters, bytes and seconds.")
+      .def(
+          "save_checkpoint", &Engine::save_checkpoint, nb::call_guard<nb::gil_scoped_release>(),
+          "path"_a, "token_ids"_a, "note"_a, "with_state"_a,
+          "Write token ids, a note and the state of their deepest checkpoint to a file; return the "
+          "tokens that the state stands after.")
+      .def("load_checkpoint", &load_checkpoint, "path"_a,
+           nb::sig("def load_checkpoint(self, path: str) -> tuple[list[int], str, int]"),
+           "Read such a file into the prefix cache: token ids, note, tokens that are cached now. "
+           "Raises FormatError, ModelError.")
       .def("start_trace", &Engine::start_trace, "path"_a,
            "Write a trace of the steps to come; one at a time.")
       .def("stop_trace", &Engine::stop_trace, nb::call_guard<nb::gil_scoped_release>(),

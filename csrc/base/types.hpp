@@ -25,6 +25,9 @@ struct RequestOptions {
   std::vector<int32_t> stop_ids;
   int32_t priority = 0;              // higher is admitted earlier
   std::optional<double> deadline_s;  // from submit; then it ends with what it has
+  // Positions in 1 .. prompt, ascending, up to which another prompt is likely to be the same.
+  std::vector<uint32_t> checkpoint_at;
+  bool recall = true;  // take over a checkpoint; else all of the prompt is computed
 };
 
 enum class FinishReason : uint8_t { kNone, kStop, kLength, kCancelled, kDeadline, kError };

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "engine/archive.hpp"
 #include "engine/runtime.hpp"
 #include "gpu/platform.hpp"
 
@@ -29,6 +30,10 @@ void require_valid(const EngineOptions& options) {
   if (options.block_tokens != 64 && options.block_tokens != 128 && options.block_tokens != 256) {
     throw std::invalid_argument(concat("[engine] block_tokens: not a size of blocks (got ",
                                        options.block_tokens, ", want 64, 128 or 256)"));
+  }
+  if (!options.cache_dir.empty() && options.cache_memory == 0) {
+    throw std::invalid_argument(
+        "[engine] cache_dir: without a cache in memory (got cache_memory 0, want more, or unset)");
   }
   if (!(options.prefill_share >= 0.0F && options.prefill_share <= 1.0F)) {
     throw std::invalid_argument(concat("[engine] prefill_share: out of range (got ",
@@ -58,6 +63,12 @@ void require_valid(const std::vector<int32_t>& token_ids, const RequestOptions& 
                                          "); encode with the model's tokenizer"));
     }
   }
+  for (const uint32_t position : options.checkpoint_at) {
+    if (position < 1 || position > token_ids.size()) {
+      throw std::invalid_argument(concat("[engine] checkpoint_at: outside of the prompt (got ",
+                                         position, ", want 1 to ", token_ids.size(), ")"));
+    }
+  }
   const float temperature = options.sampling.temperature;
   if (!(temperature >= 0.0F && temperature <= std::numeric_limits<float>::max())) {
     throw std::invalid_argument(concat("[engine] temperature: not a finite number >= 0 (got ",
@@ -84,6 +95,12 @@ Engine::Engine(const EngineOptions& options, const Progress& progress)
   if (progress) progress("ready", kStages, kStages);
   context_ = runtime_->context;
   vocab_ = runtime_->weights.config().vocab;
+  checkpoint_interval_ = options.checkpoint_interval;
+  if (!options.cache_dir.empty()) {
+    runtime_->open_files();
+    archive_ =
+        std::make_unique<Archive>(options.cache_dir, options.cache_dir_bytes, *runtime_->origin);
+  }
   eos_ids_ = runtime_->weights.config().eos_ids;
   prefill_rows_ = static_cast<uint32_t>(options.prefill_share * static_cast<float>(kPassRows));
   slot_owner_.assign(slots_, 0);
@@ -101,6 +118,7 @@ Engine::~Engine() {
     close();
   } else {
     // In a forked child locks may be held by threads that are not there. Its memory goes with it.
+    static_cast<void>(archive_.release());
     static_cast<void>(runtime_.release());
   }
 }
@@ -134,6 +152,7 @@ SequenceId Engine::submit(std::vector<int32_t> token_ids, RequestOptions options
   sequence.polled = token_ids.size();
   sequence.request = std::move(token_ids);
   sequence.options = std::move(options);
+  std::ranges::sort(sequence.options.checkpoint_at);
   sequence.submitted = Clock::now();
   if (sequence.options.deadline_s) {
     sequence.deadline =
@@ -165,7 +184,8 @@ Poll Engine::poll(SequenceId id) {
                             sequence.request.end()},
               .finish = sequence.finish,
               .n_prompt = sequence.n_prompt,
-              .n_completion = sequence.n_completion()};
+              .n_completion = sequence.n_completion(),
+              .n_cached = sequence.cached_tokens};
   sequence.polled = sequence.request.size();
   if (sequence.n_completion() > 0) {
     result.ttft_s = seconds(sequence.submitted, sequence.first_token);
@@ -220,6 +240,8 @@ void Engine::close() {
     runtime_->device.request_abort();
   }
   const std::lock_guard wait_for_step(step_mutex_);
+  const std::lock_guard wait_for_device(device_mutex_);
+  flush_disk();
   const std::lock_guard lock(mutex_);
   stop_trace_locked();
   sequences_.clear();
@@ -238,6 +260,7 @@ Stats Engine::stats_locked() const {
   stats.pool_bytes = runtime_->pool.heap_bytes();
   stats.kv_bytes = runtime_->kv_pool.bound_bytes();
   stats.bank_bytes = runtime_->banks.held_bytes();
+  add_cache_locked(stats);
   for (const auto& [id, sequence] : sequences_) {
     if (sequence.finished()) continue;
     ++(sequence.slot ? stats.live : stats.waiting);

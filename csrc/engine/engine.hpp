@@ -2,6 +2,7 @@
 // it by step().
 #pragma once
 #include <cstdint>
+#include <deque>
 #include <exception>
 #include <functional>
 #include <map>
@@ -20,8 +21,20 @@
 
 namespace mtlqwen {
 
+class Archive;
+class CheckpointFile;
 class Runtime;
+struct HostState;
 struct PackedQuery;
+struct Recall;
+struct StateOrigin;
+
+// What load_checkpoint() found.
+struct SavedCheckpoint {
+  std::vector<int32_t> token_ids;
+  std::string note;
+  uint32_t n_cached = 0;  // of them, now in the cache
+};
 
 // What a caller learns about a sequence.
 struct Poll {
@@ -29,6 +42,7 @@ struct Poll {
   FinishReason finish = FinishReason::kNone;
   uint32_t n_prompt = 0;
   uint32_t n_completion = 0;
+  uint32_t n_cached = 0;   // of the prompt, taken from the cache
   double ttft_s = 0.0;     // from submit to the first token; 0 before it
   double prefill_s = 0.0;  // from getting a slot to the first token
   double decode_s = 0.0;   // from the first token to the last
@@ -57,10 +71,23 @@ struct Stats {
   uint64_t passes_failed = 0;
   uint64_t prefill_rows = 0;  // of committed passes
   uint64_t decode_rows = 0;
-  uint64_t tokens = 0;     // generated
-  double step_s = 0.0;     // wall time inside step()
-  double gpu_s = 0.0;      // of it, the device working for committed passes
-  double outside_s = 0.0;  // of it, steps of committed passes without the device's work
+  uint64_t tokens = 0;              // generated
+  uint64_t cache_bytes = 0;         // that checkpoints hold: bundles, banks and their books
+  uint64_t cache_budget_bytes = 0;  // what cache_bytes may reach
+  uint64_t cache_checkpoints = 0;
+  uint64_t cache_hits = 0;       // sequences that found a checkpoint when they got their slot
+  uint64_t cache_misses = 0;     // and that did not
+  uint64_t cache_published = 0;  // checkpoints so far
+  uint64_t cache_evictions = 0;
+  uint64_t cached_tokens = 0;     // taken from checkpoints
+  uint64_t evicted_tokens = 0;    // computed again since their checkpoint had been evicted
+  uint64_t uncovered_tokens = 0;  // computed again since no checkpoint stood behind them
+  uint64_t disk_hits = 0;         // checkpoints read from cache_dir
+  uint64_t disk_written = 0;
+  uint64_t disk_failed = 0;  // not written: the disk was full, or refused
+  double step_s = 0.0;       // wall time inside step()
+  double gpu_s = 0.0;        // of it, the device working for committed passes
+  double outside_s = 0.0;    // of it, steps of committed passes without the device's work
 };
 
 using Progress = std::function<void(std::string_view stage, uint64_t done, uint64_t total)>;
@@ -95,6 +122,15 @@ class Engine {
   // where a trace is running, std::runtime_error where the file cannot be opened, DeviceError where
   // the device has no timestamps.
   void start_trace(const std::string& path);
+  // Writes token ids and a note to a file, and the state of their deepest checkpoint where there is
+  // one and it is asked for. Returns the tokens that the state stands after. Throws CapacityError,
+  // FormatError, DeviceError.
+  uint32_t save_checkpoint(const std::string& path, const std::vector<int32_t>& token_ids,
+                           const std::string& note, bool with_state);
+  // Reads such a file, all of it checked, and puts its state into the prefix cache. Throws
+  // FormatError where it is damaged, ModelError where another model made it.
+  SavedCheckpoint load_checkpoint(const std::string& path);
+
   // Completes the file; close() does it, too. False where it could not be written whole. Nothing,
   // and true, where none is running.
   bool stop_trace();
@@ -113,6 +149,8 @@ class Engine {
 
  private:
   class StepGuard;
+  class DeviceGuard;
+  class Pin;
   void require_open_locked() const;
   Sequence& find_locked(SequenceId id);
   void stop_pass_of_locked(SequenceId id);
@@ -123,7 +161,9 @@ class Engine {
   [[nodiscard]] Batch plan_locked() const;
   void reserve_locked(Batch& batch);
   [[nodiscard]] bool reserve_one_locked(Sequence& sequence, Query& query);
-  [[nodiscard]] bool has_room_locked(const Query& query);
+  [[nodiscard]] bool make_room_locked(const Query& query);
+  [[nodiscard]] bool make_room_locked(uint32_t n_bundles, uint32_t n_banks);
+  [[nodiscard]] bool has_room_locked(uint32_t n_bundles, uint32_t n_banks);
   [[nodiscard]] Sequence* youngest_live_locked();
   void preempt_locked(Sequence& sequence);
   [[nodiscard]] std::vector<PackedQuery> pack_locked(const Batch& batch);
@@ -138,6 +178,30 @@ class Engine {
   void finish_locked(Sequence& sequence, FinishReason reason, std::exception_ptr error = nullptr);
   void fail_live_locked(const std::exception_ptr& error);
   void check_memory_locked() const;
+  // Recall and remember (checkpoints.cpp).
+  [[nodiscard]] bool awaits_prefix_locked(Sequence& sequence);
+  [[nodiscard]] bool await_prefix_locked(Sequence& sequence);
+  [[nodiscard]] uint32_t recallable_blocks_locked(const Sequence& sequence) const;
+  void recall_locked(Sequence& sequence);
+  void adopt_locked(Sequence& sequence, const Recall& found);
+  void count_recall_locked(Sequence& sequence, const Recall& found);
+  void plan_writes_locked(const Sequence& sequence, Query& query) const;
+  [[nodiscard]] bool is_boundary(const Sequence& sequence, uint32_t position) const;
+  void remember_locked(const Sequence& sequence, const Query& query);
+  void remember_end_locked(const Sequence& sequence);
+  void publish_locked(const Sequence& sequence, uint32_t n_tokens, uint32_t bank);
+  // Checkpoints and files (files.cpp). Those without _locked hold the device, but not the mutex.
+  const StateOrigin& open_files();
+  void queue_for_disk_locked(const Sequence& sequence);
+  [[nodiscard]] std::optional<HostState> read_state(std::span<const int32_t> token_ids,
+                                                    bool exactly);
+  uint32_t publish_file(const CheckpointFile& file);
+  void fetch_from_disk();
+  void fetch_prefix(const std::vector<int32_t>& request, uint32_t cached);
+  bool feed_disk(bool idle);
+  void flush_disk();
+  void add_cache_locked(Stats& stats) const;
+  bool write_one_to_disk();
   bool stop_trace_locked();
   [[nodiscard]] Stats stats_locked() const;
 
@@ -154,8 +218,12 @@ class Engine {
   std::vector<SequenceId> in_pass_;   // sequences of the running pass
   std::vector<uint32_t> pass_banks_;  // that the pass writes; it owns them until it ends
   std::mutex step_mutex_;             // held by the thread inside step()
+  std::mutex device_mutex_;           // held by whoever gives the device work
   uint32_t pass_rows_ = kPassRows;
-  uint32_t prefill_rows_ = kPassRows;  // see EngineOptions::prefill_share
+  uint32_t prefill_rows_ = kPassRows;         // see EngineOptions::prefill_share
+  uint32_t checkpoint_interval_ = 0;          // tokens; 0: none
+  std::unique_ptr<Archive> archive_;          // null: no cache on disk
+  std::deque<std::vector<int32_t>> to_disk_;  // prefixes whose checkpoints are to be written
   bool last_pass_stopped_ = false;
   bool closed_ = false;
   Stats stats_;

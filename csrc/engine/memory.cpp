@@ -22,8 +22,14 @@ bool Engine::has_memory_for_locked(const Sequence& sequence) const {
                                       other.kv_valid);
     wanted_banks += other.bank ? 1 : 2;
   }
-  return wanted + wanted_banks * banks.bank_bundles() <=
-         runtime_->pool.n_free() + uint64_t{banks.n_spare()} * banks.bank_bundles();
+  wanted += wanted_banks * banks.bank_bundles();
+  const uint64_t free = runtime_->pool.n_free() + uint64_t{banks.n_spare()} * banks.bank_bundles();
+  const uint64_t reclaimable = runtime_->cache.reclaimable_bundles();
+  if (wanted <= free + reclaimable) return true;
+  // What it recalls it need not take, but then nobody can reclaim that.
+  const uint64_t recalled = recallable_blocks_locked(sequence);
+  return wanted <=
+         free + recalled + (reclaimable - std::min(reclaimable, recalled + banks.bank_bundles()));
 }
 
 // Memory for every row of the plan, the oldest sequence first. Who loses its slot for it leaves the batch.
@@ -44,7 +50,10 @@ void Engine::reserve_locked(Batch& batch) {
 
 // False: the pool is full, but not of this sequence alone. What cannot be mended by waiting ends the sequence.
 bool Engine::reserve_one_locked(Sequence& sequence, Query& query) {
-  if (!has_room_locked(query)) return false;
+  if (!make_room_locked(query)) {
+    query.writes.erase(query.writes.begin(), query.writes.end() - 1);  // no checkpoints, then
+    if (!make_room_locked(query)) return false;
+  }
   try {
     runtime_->kv_pool.reserve(query.slot, query.kv_valid + query.count, query.kv_valid);
     for (StateWrite& write : query.writes) {
@@ -58,14 +67,30 @@ bool Engine::reserve_one_locked(Sequence& sequence, Query& query) {
   return true;
 }
 
-// Spare banks that the query has no use for go back to the pool where it is short.
-bool Engine::has_room_locked(const Query& query) {
-  GdnBanks& banks = runtime_->banks;
+// What a query needs is counted anew each time: a bundle that loses its other owners need not be
+// copied.
+bool Engine::make_room_locked(const Query& query) {
   const auto n_banks = static_cast<uint32_t>(query.writes.size());
-  const uint32_t n_bundles =
-      runtime_->kv_pool.missing_bundles(query.slot, query.kv_valid + query.count, query.kv_valid) +
-      (n_banks - std::min(n_banks, banks.n_spare())) * banks.bank_bundles();
+  for (;;) {
+    const uint32_t n_bundles =
+        runtime_->kv_pool.missing_bundles(query.slot, query.kv_valid + query.count, query.kv_valid);
+    if (has_room_locked(n_bundles, n_banks)) return true;
+    if (!runtime_->cache.evict_one()) return false;
+  }
+}
+
+bool Engine::make_room_locked(uint32_t n_bundles, uint32_t n_banks) {
+  while (!has_room_locked(n_bundles, n_banks)) {
+    if (!runtime_->cache.evict_one()) return false;
+  }
+  return true;
+}
+
+// Spare banks that nobody asks for go back to the pool where it is short.
+bool Engine::has_room_locked(uint32_t n_bundles, uint32_t n_banks) {
+  GdnBanks& banks = runtime_->banks;
   if (n_banks > banks.n_free()) return false;
+  n_bundles += (n_banks - std::min(n_banks, banks.n_spare())) * banks.bank_bundles();
   if (n_bundles > runtime_->pool.n_free()) banks.reclaim(n_banks);
   return n_bundles <= runtime_->pool.n_free();
 }
@@ -101,6 +126,7 @@ void Engine::keep_bank_locked(Sequence& sequence, uint32_t bank) {
 }
 
 void Engine::free_slot_locked(Sequence& sequence) {
+  sequence.boundaries.clear();
   runtime_->kv_pool.release(*sequence.slot);
   if (sequence.bank) runtime_->banks.drop(*sequence.bank);
   sequence.bank.reset();
@@ -112,6 +138,8 @@ void Engine::free_slot_locked(Sequence& sequence) {
 void Engine::check_memory_locked() const {
   std::vector<uint32_t> refs = runtime_->pool.no_refs();
   runtime_->kv_pool.add_refs(refs);
+  runtime_->cache.check_integrity();
+  runtime_->cache.add_refs(refs);
   runtime_->banks.add_refs(refs);
   runtime_->pool.check_integrity(refs);
   std::vector<uint32_t> owners = runtime_->banks.no_owners();
@@ -119,6 +147,7 @@ void Engine::check_memory_locked() const {
     if (sequence.bank) ++owners.at(*sequence.bank);
   }
   for (const uint32_t bank : pass_banks_) ++owners.at(bank);
+  runtime_->cache.add_owners(owners);
   runtime_->banks.check_integrity(owners);
 }
 

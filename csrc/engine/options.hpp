@@ -14,6 +14,13 @@ struct EngineOptions {
   std::optional<uint64_t>
       memory_budget{};          // bytes the engine may own; none: what the device recommends
   uint32_t block_tokens = 128;  // token positions of one block: 64, 128 or 256
+  uint32_t checkpoint_interval =
+      512;  // every so many tokens a sequence leaves a checkpoint; 0: not
+  // Bytes that checkpoints may hold; 0: none are kept; none: a quarter of what weights and arenas
+  // leave of the budget.
+  std::optional<uint64_t> cache_memory{};
+  std::string cache_dir;                   // of checkpoints that outlive the engine; empty: none do
+  uint64_t cache_dir_bytes = 10ULL << 30;  // that they may take there
   // Of the rows of a pass, what prefilling sequences may take together while others decode, 0 to 1:
   // 1 brings first tokens soonest, less keeps the gaps between tokens short.
   float prefill_share = 1.0F;

@@ -2,11 +2,15 @@
 
 #include <algorithm>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "base/error.hpp"
 #include "base/math.hpp"
+#include "base/version.hpp"
+#include "io/checksum.hpp"
+#include "model/fingerprint.hpp"
 
 namespace mtlqwen {
 
@@ -71,14 +75,36 @@ Runtime::Runtime(const EngineOptions& options, const std::function<void(const ch
                .banks = banks,
                .slots = options.slots,
                .context = context,
-               .deterministic = options.deterministic}) {
+               .deterministic = options.deterministic}),
+      cache(pool, banks, options.block_tokens, cache_bytes(options)),
+      deterministic_(options.deterministic) {
   if (options.threads != 0) device.set_threads(options.threads);
-  divide_budget(options, 0);
+  divide_budget(options);
+}
+
+// States of other kernels are not the same bits.
+void Runtime::open_files() {
+  if (origin) return;
+  const std::string arithmetic =
+      concat(kVersion, " ", device.arithmetic_name(), deterministic_ ? " deterministic" : "");
+  const auto* text = reinterpret_cast<const uint8_t*>(arithmetic.data());
+  const StateOrigin made{.model = fingerprint_of(weights),
+                         .arithmetic = checksum({text, arithmetic.size()}),
+                         .n_planes = kv_pool.layout().n_planes(),
+                         .token_bytes = kv_pool.layout().token_bytes(),
+                         .bank_bytes = gdn_bank_floats(weights.config()) * sizeof(float)};
+  transfer = std::make_unique<Transfer>(device, kv_pool, banks, made);
+  origin = made;
+}
+
+uint64_t Runtime::cache_bytes(const EngineOptions& options) const {
+  const uint64_t fixed = std::min(device.allocated_bytes(), budget_bytes);
+  return options.cache_memory.value_or((budget_bytes - fixed) / 4);
 }
 
 // What weights and arenas leave of the budget is the pool's. It has to hold one sequence, with the
-// bank that a pass reads and the one that it writes; all slots and cache_bytes are what it is used for.
-void Runtime::divide_budget(const EngineOptions& options, uint64_t cache_bytes) {
+// bank that a pass reads and the one that it writes; all slots and the cache are what it is used for.
+void Runtime::divide_budget(const EngineOptions& options) {
   const uint64_t fixed = device.allocated_bytes();
   const uint64_t banks_of_one = 2 * banks.bank_bundles();
   const uint32_t least_context = options.context == 0 ? options.block_tokens : context;
@@ -92,7 +118,7 @@ void Runtime::divide_budget(const EngineOptions& options, uint64_t cache_bytes) 
   }
   const uint64_t of_slot = kv_pool.blocks_of(kv_pool.slot_tokens()) + banks_of_one;
   pool.set_limit(budget_bytes - fixed,
-                 options.slots * of_slot + ceil_div(cache_bytes, pool.bundle_bytes()));
+                 options.slots * of_slot + ceil_div(cache.max_bytes(), pool.bundle_bytes()));
   if (kv_pool.layout().n_planes() == 0) return;
   const uint64_t blocks = pool.max_bundles() - banks_of_one;
   context = static_cast<uint32_t>(std::min<uint64_t>(context, blocks * options.block_tokens));

@@ -2,11 +2,15 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <optional>
 
 #include "cache/bundle_pool.hpp"
 #include "cache/gdn_banks.hpp"
 #include "cache/kv_pool.hpp"
+#include "cache/prefix_cache.hpp"
 #include "engine/options.hpp"
+#include "engine/transfer.hpp"
 #include "gpu/device.hpp"
 #include "io/prefetcher.hpp"
 #include "model/device_weights.hpp"
@@ -31,9 +35,18 @@ class Runtime {
   KvPool kv_pool;
   GdnBanks banks;
   Forward forward;
+  PrefixCache cache;
+
+  // For files; made by open_files().
+  std::optional<StateOrigin> origin;
+  std::unique_ptr<Transfer> transfer;
+  void open_files();
 
  private:
-  void divide_budget(const EngineOptions& options, uint64_t cache_bytes);
+  [[nodiscard]] uint64_t cache_bytes(const EngineOptions& options) const;
+  void divide_budget(const EngineOptions& options);
+
+  bool deterministic_;
 };
 
 }  // namespace mtlqwen

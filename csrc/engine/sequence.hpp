@@ -15,6 +15,12 @@ namespace mtlqwen {
 
 using Clock = std::chrono::steady_clock;
 
+// A prefix that another sequence is computing.
+struct AwaitedPrefix {
+  SequenceId sequence = 0;
+  uint32_t n_tokens = 0;
+};
+
 struct Sequence {
   SequenceId id = 0;
   std::vector<int32_t> request;
@@ -24,7 +30,13 @@ struct Sequence {
   std::optional<uint32_t> slot;       // none while waiting and once finished
   std::optional<uint32_t> bank;       // the GDN state behind kv_valid; none where that is 0
   std::optional<uint32_t> logit_row;  // of the last pass, where it was sampled
-  uint32_t passed_over = 0;           // later sequences admitted while it waited
+  // Where it leaves checkpoints, ascending; those of the interval are not among them.
+  std::vector<uint32_t> boundaries;
+  uint32_t recalled = 0;                 // tokens that came from a checkpoint when it got its slot
+  uint32_t cached_tokens = 0;            // the same of the prompt, the first time
+  std::optional<AwaitedPrefix> awaited;  // while it waits for another one to compute it
+  bool looked_on_disk = false;
+  uint32_t passed_over = 0;  // later sequences admitted while it waited
   bool cancel_requested = false;
   bool released = false;  // the caller has forgotten it; erased when no pass holds it
   FinishReason finish = FinishReason::kNone;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "engine/device_guard.hpp"
 #include "engine/engine.hpp"
 #include "engine/runtime.hpp"
 #include "engine/scheduler.hpp"
@@ -68,12 +69,13 @@ bool Engine::step() {
     require_open_locked();
   }
   const StepGuard guard(*this);
+  const DeviceGuard device(*this);
+  fetch_from_disk();
   Batch batch;
   std::vector<PackedQuery> packed;
   {
     const std::lock_guard lock(mutex_);
     require_open_locked();
-    runtime_->device.clear_abort();
     rooms.enter(Room::kRetire);
     drop_pass_banks_locked();
     retire_locked();
@@ -90,11 +92,14 @@ bool Engine::step() {
     if (batch.queries.empty()) {
       runtime_->banks.reclaim(kIdleSpares);
       runtime_->pool.trim();
-      return !idle;  // whoever was planned has failed; others may wait for its slot
+      if (!idle) return true;  // whoever was planned has failed; others may wait for its slot
+    } else {
+      describe_locked(batch, step);
     }
-    describe_locked(batch, step);
   }
+  if (batch.queries.empty()) return feed_disk(true);
   run_pass(batch, packed, step);
+  feed_disk(false);
   return true;
 }
 
@@ -116,25 +121,32 @@ void Engine::retire_locked() {
 }
 
 // Waiting sequences take free slots by aged priority, then arrival. One that memory is missing for holds up those behind it:
-// else short requests could starve a long one.
+// else short requests could starve a long one. One that waits for a prefix does not; and no more are
+// looked at for that in one step than could run.
 void Engine::admit_locked() {
-  for (;;) {
+  for (uint32_t n_awaiting = 0; n_awaiting < kMaxSlots;) {
     const auto free = std::find(slot_owner_.begin(), slot_owner_.end(), SequenceId{0});
     if (free == slot_owner_.end()) return;
     std::vector<Sequence*> line;
     std::vector<Waiting> waiting;
     for (auto& [id, sequence] : sequences_) {
-      if (sequence.slot || sequence.finished()) continue;
+      if (sequence.slot || sequence.finished() || awaits_prefix_locked(sequence)) continue;
       line.push_back(&sequence);
       waiting.push_back(
           {.priority = sequence.options.priority, .passed_over = sequence.passed_over});
     }
     const std::optional<size_t> next = choose_next(waiting);
-    if (!next || !has_memory_for_locked(*line[*next])) return;
-    for (size_t i = 0; i < *next; ++i) ++line[i]->passed_over;
+    if (!next) return;
     Sequence& sequence = *line[*next];
+    if (await_prefix_locked(sequence)) {
+      ++n_awaiting;
+      continue;
+    }
+    if (!has_memory_for_locked(sequence)) return;
+    for (size_t i = 0; i < *next; ++i) ++line[i]->passed_over;
     *free = sequence.id;
     sequence.slot = static_cast<uint32_t>(free - slot_owner_.begin());
+    recall_locked(sequence);
     if (sequence.started == Clock::time_point{}) sequence.started = Clock::now();
   }
 }
@@ -156,8 +168,11 @@ Batch Engine::plan_locked() const {
                              .count = counts[i],
                              .kv_valid = live[i]->kv_valid,
                              .bank = live[i]->bank.value_or(0),
-                             .writes = {{.rows = counts[i]}},
-                             .emits = counts[i] == pending[i]});
+                             .writes = {},
+                             .emits = false});
+    Query& query = batch.queries.back();
+    plan_writes_locked(*live[i], query);
+    query.emits = query.count == pending[i];
   }
   return batch;
 }
@@ -240,6 +255,7 @@ void Engine::commit_locked(const Batch& batch, std::span<const int32_t> sampled)
     Sequence& sequence = sequences_.at(query.sequence);
     sequence.kv_valid += query.count;
     keep_bank_locked(sequence, query.writes.back().bank);
+    remember_locked(sequence, query);
     sequence.logit_row.reset();
     if (!query.emits) continue;
     sequence.logit_row = logit_row;
@@ -284,7 +300,9 @@ void Engine::finish_locked(Sequence& sequence, FinishReason reason, std::excepti
   sequence.finish = reason;
   if (trace_) trace_->add(sequence, name_of(reason));
   sequence.error = std::move(error);
-  if (sequence.slot) free_slot_locked(sequence);
+  if (!sequence.slot) return;
+  if (reason != FinishReason::kError) remember_end_locked(sequence);
+  free_slot_locked(sequence);
 }
 
 // A mapping may be what failed.

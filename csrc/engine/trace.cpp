@@ -41,6 +41,14 @@ std::string kernel_list(const std::vector<KernelWork>& kernels) {
   return json += ']';
 }
 
+// Why no more of a request was recalled.
+std::string_view reason_of(const Sequence& sequence, const Recall& recall) {
+  if (!sequence.options.recall) return "recall is off";
+  if (recall.evicted) return "evicted";
+  if (recall.known > recall.n_tokens) return "no checkpoint";
+  return "new text";
+}
+
 uint64_t total_bytes(const std::vector<KernelWork>& kernels) {
   uint64_t bytes = 0;
   for (const KernelWork& work : kernels) bytes += work.bytes;
@@ -179,6 +187,19 @@ void Trace::add_phase(SequenceId id, std::string_view name, const Interval& inte
 void Trace::add_preemption(SequenceId id) noexcept {
   guarded(
       [&] { events_.begin('n', kSequenceTrack, "preempted").sequence(id).at(Clock::now()).end(); });
+}
+
+void Trace::add_recall(const Sequence& sequence, const Recall& recall) noexcept {
+  guarded([&] {
+    events_.begin('n', kSequenceTrack, "recall")
+        .sequence(sequence.id)
+        .at(Clock::now())
+        .arg("request_tokens", sequence.request.size())
+        .arg("cached_tokens", uint64_t{recall.n_tokens})
+        .arg("known_tokens", uint64_t{recall.known})
+        .arg("rest", reason_of(sequence, recall))
+        .end();
+  });
 }
 
 bool Trace::close() noexcept {

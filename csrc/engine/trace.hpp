@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "cache/prefix_cache.hpp"
 #include "engine/json_events.hpp"
 #include "engine/rooms.hpp"
 #include "model/program.hpp"
@@ -39,6 +40,8 @@ class Trace {
   // A sequence that ends here, or lives while the trace ends: from submit to now.
   void add(const Sequence& sequence, std::string_view finish) noexcept;
   void add_preemption(SequenceId id) noexcept;
+  // What a sequence that got its slot did not have to compute, and why not more.
+  void add_recall(const Sequence& sequence, const Recall& recall) noexcept;
   // Completes the file; what comes later is dropped. False where something could not be written.
   bool close() noexcept;
   [[nodiscard]] const std::string& path() const { return path_; }

@@ -81,6 +81,8 @@ bool Device::is_software() const { return is_software_device(device_.get()); }
 
 bool Device::prefers_int16() const { return mtlqwen::prefers_int16(device_.get()); }
 
+std::string Device::arithmetic_name() const { return mtlqwen::arithmetic_name(device_.get()); }
+
 void Device::set_threads(uint32_t n) { mtlqwen::set_threads(device_.get(), n); }
 
 uint32_t Device::n_threads() const { return mtlqwen::n_threads(device_.get()); }

@@ -40,6 +40,7 @@ class Device {
   // Threadgroups run on CPU cores: launch tables then prefer few threads with much work each.
   [[nodiscard]] bool is_software() const;
   [[nodiscard]] bool prefers_int16() const;
+  [[nodiscard]] std::string arithmetic_name() const;  // see platform.hpp
   // See platform.hpp; between rounds.
   void set_threads(uint32_t n);
   [[nodiscard]] uint32_t n_threads() const;

@@ -31,6 +31,10 @@ void require_machine();
 // True where the device has kernels for int16 activations that beat those for float.
 [[nodiscard]] bool prefers_int16(MTL::Device* device);
 
+// What decides the bits of results beside the model: kernels, compiler, kind of processor. States
+// are only exchanged between devices that agree in it.
+[[nodiscard]] std::string arithmetic_name(MTL::Device* device);
+
 // An error of a command buffer that set_abort() caused.
 [[nodiscard]] bool is_abort_error(const NS::Error* error);
 

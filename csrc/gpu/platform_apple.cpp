@@ -38,6 +38,12 @@ void require_machine() {
 
 bool prefers_int16(MTL::Device* /*device*/) { return false; }
 
+std::string arithmetic_name(MTL::Device* device) {
+  const AutoreleaseScope scope;
+  return concat(device ? to_text(device->name()) : "", " ",
+                to_text(NS::ProcessInfo::processInfo()->operatingSystemVersionString()));
+}
+
 bool is_software_device(MTL::Device* /*device*/) { return false; }
 
 bool is_abort_error(const NS::Error* /*error*/) { return false; }

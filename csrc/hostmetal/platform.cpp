@@ -38,6 +38,13 @@ bool prefers_int16(MTL::Device* device) {
   return device && hostmetal::host(device)->executor().has_twins();
 }
 
+std::string arithmetic_name(MTL::Device* device) {
+  const hostmetal::Isa isa =
+      hostmetal::choose_isa(hostmetal::read_environment().isa, hostmetal::cpu_levels());
+  const bool twins = device && hostmetal::host(device)->executor().has_twins();
+  return "hostmetal " + isa.name + (isa.dot ? " dot" : "") + (twins ? " twins" : " msl");
+}
+
 bool is_abort_error(const NS::Error* error) {
   return error && hostmetal::text_of(error->domain()) == hostmetal::kAbortDomain;
 }

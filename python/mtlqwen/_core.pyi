@@ -22,6 +22,10 @@ class Poll:
     def prompt_tokens(self) -> int: ...
 
     @property
+    def cached_tokens(self) -> int:
+        """Of the prompt, taken from the prefix cache."""
+
+    @property
     def completion_tokens(self) -> int: ...
 
     @property
@@ -39,12 +43,12 @@ class Poll:
 class Engine:
     """Model, memory and sequences. All methods are thread safe."""
 
-    def __init__(self, model: str, *, kernels: str, context: int = 0, slots: int = 8, memory_budget: int | None = None, block_tokens: int = 128, prefill_share: float = 1.0, threads: int = 0, prefetch_weights: bool = True, lock_weights: bool = False, deterministic: bool = False, progress: Callable[[str, int, int], None] | None = None) -> None:
+    def __init__(self, model: str, *, kernels: str, context: int = 0, slots: int = 8, memory_budget: int | None = None, block_tokens: int = 128, checkpoint_interval: int = 512, cache_memory: int | None = None, cache_dir: str = '', cache_dir_bytes: int = 10737418240, prefill_share: float = 1.0, threads: int = 0, prefetch_weights: bool = True, lock_weights: bool = False, deterministic: bool = False, progress: Callable[[str, int, int], None] | None = None) -> None:
         """
         Load a .gguf file or a directory with config.json and safetensors. progress(stage, done, total).
         """
 
-    def submit(self, token_ids: Sequence[int], *, max_tokens: int, temperature: float, seed: int, stop_ids: Sequence[int], priority: int = 0, deadline_s: float | None = None) -> int:
+    def submit(self, token_ids: Sequence[int], *, max_tokens: int, temperature: float, seed: int, stop_ids: Sequence[int], priority: int = 0, deadline_s: float | None = None, checkpoint_at: Sequence[int] = [], recall: bool = True) -> int:
         """
         Queue a request and return its sequence id. Raises ValueError or CapacityError.
         """
@@ -76,6 +80,16 @@ class Engine:
 
     def stats(self) -> dict[str, int | float | str]:
         """Counters, bytes and seconds."""
+
+    def save_checkpoint(self, path: str, token_ids: Sequence[int], note: str, with_state: bool) -> int:
+        """
+        Write token ids, a note and the state of their deepest checkpoint to a file; return the tokens that the state stands after.
+        """
+
+    def load_checkpoint(self, path: str) -> tuple[list[int], str, int]:
+        """
+        Read such a file into the prefix cache: token ids, note, tokens that are cached now. Raises FormatError, ModelError.
+        """
 
     def start_trace(self, path: str) -> None:
         """Write a trace of the steps to come; one at a time."""
