@@ -22,7 +22,7 @@ from mtlqwen import Engine
 def encode(engine: Engine, line: str) -> list[int]:
     """Token ids of an item's prompt."""
     item = json.loads(line)
-    return engine._prepare._format.encode(item["messages"], item["tools"], item["enable_thinking"])
+    return engine._prepare.format.encode(item["messages"], item["tools"], item["enable_thinking"])
 
 
 def continuations(engine: Engine, prompts: Sequence[list[int]], n: int) -> list[list[int]]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from mtlqwen.reader import Handle, Stream
     from mtlqwen.result import ChatResult, Completion, Piece, Timings, ToolCall, Usage
     from mtlqwen.sampling import SamplingParams
+    from mtlqwen.session import Session
 
 __all__ = [
     "AsyncStream",
@@ -35,6 +36,7 @@ __all__ = [
     "MtlqwenError",
     "Piece",
     "SamplingParams",
+    "Session",
     "Stream",
     "Timings",
     "ToolCall",
@@ -49,6 +51,7 @@ _HOME = {
     "Handle": "reader",
     "Piece": "result",
     "SamplingParams": "sampling",
+    "Session": "session",
     "Stream": "reader",
     "Timings": "result",
     "ToolCall": "result",

@@ -14,7 +14,7 @@ from types import TracebackType
 from mtlqwen.driver import Driver
 from mtlqwen.generation import Generation
 from mtlqwen.mailbox import Mailbox
-from mtlqwen.reader import Handle
+from mtlqwen.reader import AtEnd, Handle
 from mtlqwen.result import Completion, Piece
 
 
@@ -103,9 +103,15 @@ class AsyncStream(AsyncIterator[Piece]):
         True
     """
 
-    def __init__(self, generation: Generation, driver: Driver, owner: object) -> None:
-        """Start ``generation``; ``owner`` (the engine) stays alive as long as the stream."""
+    def __init__(
+        self, generation: Generation, driver: Driver, owner: object, at_end: AtEnd | None = None
+    ) -> None:
+        """Start ``generation``; ``owner`` (the engine) stays alive as long as the stream.
+
+        ``at_end`` is called when nothing more will be read.
+        """
         self._generation = generation
+        self._at_end = at_end
         self._driver = driver
         self._handle = Handle(generation, driver, owner)
         self._next = 0
@@ -134,8 +140,8 @@ class AsyncStream(AsyncIterator[Piece]):
                 raise StopAsyncIteration
             self._next += 1
             return piece
-        except BaseException:
-            await self.aclose()
+        except BaseException as error:
+            self._end(isinstance(error, StopAsyncIteration))
             raise
 
     async def result(self) -> Completion:
@@ -146,8 +152,13 @@ class AsyncStream(AsyncIterator[Piece]):
 
     async def aclose(self) -> None:
         """Cancel what is left of the generation; its slot is free within a step."""
+        self._end(False)
+
+    def _end(self, finished: bool) -> None:
         self._closed = True
         self._generation.cancel()
+        if self._at_end is not None:
+            self._at_end(finished)
 
     async def __aenter__(self) -> AsyncStream:
         """Return the stream itself."""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, overload
 
 from mtlqwen.driver import Driver
-from mtlqwen.prepare import Messages, Preparer, Prompt, Schedule, Tools, is_list_of_prompts
+from mtlqwen.prepare import Messages, Preparer, Prompt, Terms, Tools, is_list_of_prompts
 from mtlqwen.result import ChatResult, Completion
 from mtlqwen.sampling import SamplingParams
 
@@ -37,6 +37,7 @@ class AsyncCalls:
         ignore_eos: bool | None = None,
         priority: int = 0,
         deadline_s: float | None = None,
+        checkpoint_at: Sequence[int] | None = None,
     ) -> Completion: ...
     @overload
     async def agenerate(
@@ -51,6 +52,7 @@ class AsyncCalls:
         ignore_eos: bool | None = None,
         priority: int = 0,
         deadline_s: float | None = None,
+        checkpoint_at: Sequence[int] | None = None,
     ) -> list[Completion]: ...
     async def agenerate(
         self,
@@ -64,6 +66,7 @@ class AsyncCalls:
         ignore_eos: bool | None = None,
         priority: int = 0,
         deadline_s: float | None = None,
+        checkpoint_at: Sequence[int] | None = None,
     ) -> Completion | list[Completion]:
         """Continue a prompt, or several prompts together: `generate` in asyncio."""
         from mtlqwen.areader import collect
@@ -75,10 +78,10 @@ class AsyncCalls:
             stop=stop,
             ignore_eos=ignore_eos,
         )
-        schedule = Schedule(priority=priority, deadline_s=deadline_s)
+        terms = Terms(priority=priority, deadline_s=deadline_s, checkpoint_at=checkpoint_at)
         self._driver.check()
         params = self._prepare.params(sampling, over)
-        generations = self._prepare.completions(prompt, params, schedule)
+        generations = self._prepare.completions(prompt, params, terms)
         results = await collect(self._driver, generations)
         return results if is_list_of_prompts(prompt) else results[0]
 
@@ -108,10 +111,10 @@ class AsyncCalls:
             ignore_eos=ignore_eos,
             thinking=thinking,
         )
-        schedule = Schedule(priority=priority, deadline_s=deadline_s)
+        terms = Terms(priority=priority, deadline_s=deadline_s)
         self._driver.check()
         params = self._prepare.params(sampling, over)
-        turn = self._prepare.turn(messages, tools, params, schedule)
+        turn = self._prepare.turn(messages, tools, params, terms)
         (result,) = await collect(self._driver, [turn])
         assert isinstance(result, ChatResult)
         return result
@@ -130,6 +133,7 @@ class AsyncCalls:
         thinking: bool | None = None,
         priority: int = 0,
         deadline_s: float | None = None,
+        checkpoint_at: Sequence[int] | None = None,
     ) -> AsyncStream:
         """Return an asynchronous iterator over the text as it comes: `stream` in asyncio.
 
@@ -146,7 +150,7 @@ class AsyncCalls:
             ignore_eos=ignore_eos,
             thinking=thinking,
         )
-        schedule = Schedule(priority=priority, deadline_s=deadline_s)
+        terms = Terms(priority=priority, deadline_s=deadline_s, checkpoint_at=checkpoint_at)
         self._driver.check()
         params = self._prepare.params(sampling, over)
-        return AsyncStream(self._prepare.one(prompt, tools, params, schedule), self._driver, self)
+        return AsyncStream(self._prepare.one(prompt, tools, params, terms), self._driver, self)

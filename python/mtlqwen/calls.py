@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import overload
 
 from mtlqwen.driver import Driver
-from mtlqwen.prepare import Messages, Preparer, Prompt, Schedule, Tools, is_list_of_prompts
+from mtlqwen.prepare import Messages, Preparer, Prompt, Terms, Tools, is_list_of_prompts
 from mtlqwen.reader import Handle, Stream, collect
 from mtlqwen.result import ChatResult, Completion
 from mtlqwen.sampling import SamplingParams
@@ -34,6 +34,7 @@ class Calls:
         ignore_eos: bool | None = None,
         priority: int = 0,
         deadline_s: float | None = None,
+        checkpoint_at: Sequence[int] | None = None,
     ) -> Completion: ...
     @overload
     def generate(
@@ -48,6 +49,7 @@ class Calls:
         ignore_eos: bool | None = None,
         priority: int = 0,
         deadline_s: float | None = None,
+        checkpoint_at: Sequence[int] | None = None,
     ) -> list[Completion]: ...
     def generate(
         self,
@@ -61,6 +63,7 @@ class Calls:
         ignore_eos: bool | None = None,
         priority: int = 0,
         deadline_s: float | None = None,
+        checkpoint_at: Sequence[int] | None = None,
     ) -> Completion | list[Completion]:
         """Continue a prompt, or several prompts together.
 
@@ -78,6 +81,9 @@ class Calls:
             priority: who gets a free slot first where some wait: the higher, the sooner.
             deadline_s: seconds from now after which the text ends as it is, with
                 ``finish_reason="deadline"``; waiting for a slot counts.
+            checkpoint_at: positions, in tokens from the beginning, up to which later prompts are
+                likely to be the same: 1 to the length of the prompt, and of each one of a list.
+                What was computed up to there is kept for them, memory permitting.
 
         Returns:
             The text as a `Completion`, which is a ``str``.
@@ -94,10 +100,10 @@ class Calls:
             stop=stop,
             ignore_eos=ignore_eos,
         )
-        schedule = Schedule(priority=priority, deadline_s=deadline_s)
+        terms = Terms(priority=priority, deadline_s=deadline_s, checkpoint_at=checkpoint_at)
         self._driver.check()
         params = self._prepare.params(sampling, over)
-        generations = self._prepare.completions(prompt, params, schedule)
+        generations = self._prepare.completions(prompt, params, terms)
         results = collect(self._driver, generations)
         return results if is_list_of_prompts(prompt) else results[0]
 
@@ -115,6 +121,7 @@ class Calls:
         thinking: bool | None = None,
         priority: int = 0,
         deadline_s: float | None = None,
+        checkpoint_at: Sequence[int] | None = None,
     ) -> Stream:
         """Return an iterator over the text as it comes.
 
@@ -130,6 +137,7 @@ class Calls:
             thinking: as for `chat`; only with messages.
             priority: as for `generate`.
             deadline_s: as for `generate`.
+            checkpoint_at: as for `generate`; only with a prompt.
 
         Returns:
             A `Stream` of `Piece`: strings with ``token_ids`` and ``kind``. The generation has
@@ -146,10 +154,10 @@ class Calls:
             ignore_eos=ignore_eos,
             thinking=thinking,
         )
-        schedule = Schedule(priority=priority, deadline_s=deadline_s)
+        terms = Terms(priority=priority, deadline_s=deadline_s, checkpoint_at=checkpoint_at)
         self._driver.check()
         params = self._prepare.params(sampling, over)
-        return Stream(self._prepare.one(prompt, tools, params, schedule), self._driver, self)
+        return Stream(self._prepare.one(prompt, tools, params, terms), self._driver, self)
 
     def submit(
         self,
@@ -165,6 +173,7 @@ class Calls:
         thinking: bool | None = None,
         priority: int = 0,
         deadline_s: float | None = None,
+        checkpoint_at: Sequence[int] | None = None,
     ) -> Handle:
         """Start a generation and return at once; for work that runs beside the caller.
 
@@ -180,6 +189,7 @@ class Calls:
             thinking: as for `chat`; only with messages.
             priority: as for `generate`.
             deadline_s: as for `generate`.
+            checkpoint_at: as for `generate`; only with a prompt.
 
         Returns:
             A `Handle`, to be read from any thread; keep it, for dropping it cancels.
@@ -195,10 +205,10 @@ class Calls:
             ignore_eos=ignore_eos,
             thinking=thinking,
         )
-        schedule = Schedule(priority=priority, deadline_s=deadline_s)
+        terms = Terms(priority=priority, deadline_s=deadline_s, checkpoint_at=checkpoint_at)
         self._driver.check()
         params = self._prepare.params(sampling, over)
-        return Handle(self._prepare.one(prompt, tools, params, schedule), self._driver, self)
+        return Handle(self._prepare.one(prompt, tools, params, terms), self._driver, self)
 
     def chat(
         self,
@@ -250,10 +260,10 @@ class Calls:
             ignore_eos=ignore_eos,
             thinking=thinking,
         )
-        schedule = Schedule(priority=priority, deadline_s=deadline_s)
+        terms = Terms(priority=priority, deadline_s=deadline_s)
         self._driver.check()
         params = self._prepare.params(sampling, over)
-        turn = self._prepare.turn(messages, tools, params, schedule)
+        turn = self._prepare.turn(messages, tools, params, terms)
         (result,) = collect(self._driver, [turn])
         assert isinstance(result, ChatResult)
         return result

@@ -44,6 +44,7 @@ class Core(Protocol):
         stop_ids: Sequence[int],
         priority: int = 0,
         deadline_s: float | None = None,
+        checkpoint_at: Sequence[int] = (),
     ) -> int: ...
     def step(self) -> bool: ...  # noqa: D102
     def news(self) -> list[int]: ...  # noqa: D102
@@ -53,7 +54,10 @@ class Core(Protocol):
     def close(self) -> None: ...  # noqa: D102
     def stats(self) -> dict[str, int | float | str]: ...  # noqa: D102
     def check_integrity(self) -> None: ...  # noqa: D102
-
+    def save_checkpoint(  # noqa: D102
+        self, path: str, token_ids: Sequence[int], note: str, with_state: bool
+    ) -> int: ...
+    def load_checkpoint(self, path: str) -> tuple[list[int], str, int]: ...  # noqa: D102
     def start_trace(self, path: str) -> None: ...  # noqa: D102
     def stop_trace(self) -> bool: ...  # noqa: D102
 

@@ -20,6 +20,7 @@ from mtlqwen.hub import ModelFiles, resolve
 from mtlqwen.prepare import Preparer
 from mtlqwen.progress import Progress, make_progress
 from mtlqwen.sampling import check_flag, check_integer, check_number
+from mtlqwen.session_calls import SessionCalls
 from mtlqwen.tokenizer import Tokenizer
 from mtlqwen.trace import Trace
 
@@ -30,6 +31,7 @@ BLOCK_TOKENS = (64, 128, 256)
 MAX_CONTEXT = 2**31 - 1
 MAX_THREADS = 2**16  # beyond any machine; the core knows this one
 MAX_BYTES = 2**63 - 1
+CACHE_DIR_BYTES = 10 * 2**30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,10 +47,14 @@ class CoreOptions:
     prefetch_weights: bool
     lock_weights: bool
     deterministic: bool
+    checkpoint_interval: int
+    cache_memory: int | None
+    cache_dir: str  # "": none
+    cache_dir_bytes: int
     progress: Progress | None
 
 
-class Engine(Calls, AsyncCalls):
+class Engine(Calls, AsyncCalls, SessionCalls):
     """A loaded model.
 
     Every method may be called from any thread and from any event loop; the generations of all of
@@ -81,6 +87,16 @@ class Engine(Calls, AsyncCalls):
             them out. Reads them whole while loading; the system may refuse.
         deterministic: the same request gives the same bits alone, in any company and after any
             interruption; slower, since one kernel family serves all.
+        checkpoint_interval: tokens between the checkpoints that every prompt leaves in the prefix
+            cache, beside those at likely positions (``checkpoint_at``, the messages of a chat); 0:
+            those only. A prompt that begins like an earlier one is computed from the last
+            checkpoint on that both share. docs/sessions.md tells more.
+        cache_memory: bytes of ``memory_budget`` that the prefix cache may hold; sequences that run
+            short take them back. 0: no prefix cache, neither in memory nor on disk. Unset: a
+            quarter of what the weights leave of the budget.
+        cache_dir: a directory that keeps checkpoints across restarts; made if missing, and open to
+            any number of engines and processes. Whoever can write there is trusted. Unset: none.
+        cache_dir_bytes: the size that it is kept below; what was used longest ago goes first.
         spec: ``"auto"`` or ``"off"``: speculative decoding. This version has no drafter, so both
             mean the same.
         progress: ``True`` or ``False`` to show the loading on stderr or not, or a function that is
@@ -115,6 +131,10 @@ class Engine(Calls, AsyncCalls):
         prefetch_weights: bool = True,
         lock_weights: bool = False,
         deterministic: bool = False,
+        checkpoint_interval: int = 512,
+        cache_memory: int | None = None,
+        cache_dir: str | Path | None = None,
+        cache_dir_bytes: int = CACHE_DIR_BYTES,
         spec: str = "auto",
         progress: Progress | bool | None = None,
     ) -> None:
@@ -132,6 +152,8 @@ class Engine(Calls, AsyncCalls):
             context = check_integer("engine", "context", context, 1, MAX_CONTEXT)
         if memory_budget is not None:
             memory_budget = check_integer("engine", "memory_budget", memory_budget, 1, MAX_BYTES)
+        if cache_memory is not None:
+            cache_memory = check_integer("engine", "cache_memory", cache_memory, 0, MAX_BYTES)
         options = CoreOptions(
             context=context or 0,
             slots=check_integer("engine", "slots", slots, 1, MAX_SLOTS),
@@ -142,6 +164,14 @@ class Engine(Calls, AsyncCalls):
             prefetch_weights=prefetch_weights,
             lock_weights=lock_weights,
             deterministic=deterministic,
+            checkpoint_interval=check_integer(
+                "engine", "checkpoint_interval", checkpoint_interval, 0, MAX_CONTEXT
+            ),
+            cache_memory=cache_memory,
+            cache_dir=_check_cache_dir(cache_dir),
+            cache_dir_bytes=check_integer(
+                "engine", "cache_dir_bytes", cache_dir_bytes, 1, MAX_BYTES
+            ),
             progress=make_progress(progress),
         )
         files = resolve(model)
@@ -288,6 +318,10 @@ def _make_core(files: ModelFiles, options: CoreOptions) -> Core:
         prefetch_weights=options.prefetch_weights,
         lock_weights=options.lock_weights,
         deterministic=options.deterministic,
+        checkpoint_interval=options.checkpoint_interval,
+        cache_memory=options.cache_memory,
+        cache_dir=options.cache_dir,
+        cache_dir_bytes=options.cache_dir_bytes,
         progress=options.progress,
     )
     return core
@@ -308,3 +342,11 @@ def _check_device(device: object) -> str:
         want = " or ".join(("auto", *DEVICES))
         raise DeviceError(f"[engine] device: not in this build (got {device!r}, want {want})")
     return str(device)
+
+
+def _check_cache_dir(path: object) -> str:
+    if path is not None and not isinstance(path, (str, Path)):
+        raise TypeError(f"[engine] cache_dir: not a path (got {path!r})")
+    if path == "":
+        raise ValueError("[engine] cache_dir: empty; want a directory, or None for none")
+    return "" if path is None else str(path)

@@ -29,6 +29,7 @@ class Request:
     stop_ids: Sequence[int]
     priority: int = 0
     deadline_s: float | None = None
+    checkpoint_at: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +95,7 @@ class Generation:
             stop_ids=request.stop_ids,
             priority=request.priority,
             deadline_s=request.deadline_s,
+            checkpoint_at=request.checkpoint_at,
         )
 
     def put(self, _: Mailbox, /) -> None:
@@ -172,17 +174,18 @@ class Generation:
         self._driver.check_process()
         with self._lock:
             finish = self._update_locked() or "cancelled"
-            transcript = self._transcript
+            transcript, last = self._transcript, self.mailbox.last
             usage = Usage(
                 prompt_tokens=len(self._request.token_ids),
                 completion_tokens=len(transcript.token_ids),
                 reasoning_tokens=transcript.reasoning_tokens,
+                cached_tokens=last.cached_tokens if last else 0,
             )
             facts = Facts(
                 token_ids=list(transcript.token_ids),
                 finish_reason=finish,
                 usage=usage,
-                timings=_timings(self.mailbox.last),
+                timings=_timings(last),
             )
             return self._make_result(transcript, facts)
 
@@ -222,7 +225,8 @@ def _finish_reason(word: str) -> FinishReason:
 def _timings(poll: Poll | None) -> Timings:
     if poll is None:
         return Timings(ttft_s=0.0, prefill_tps=0.0, decode_tps=0.0)
-    prefill_tps = poll.prompt_tokens / poll.prefill_s if poll.prefill_s > 0 else 0.0
+    computed = poll.prompt_tokens - poll.cached_tokens
+    prefill_tps = computed / poll.prefill_s if poll.prefill_s > 0 else 0.0
     after_first = max(poll.completion_tokens - 1, 0)
     decode_tps = after_first / poll.decode_s if poll.decode_s > 0 else 0.0
     return Timings(ttft_s=poll.ttft_s, prefill_tps=prefill_tps, decode_tps=decode_tps)

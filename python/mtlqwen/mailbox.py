@@ -28,6 +28,8 @@ class Poll(Protocol):
     @property
     def prompt_tokens(self) -> int: ...  # noqa: D102
     @property
+    def cached_tokens(self) -> int: ...  # noqa: D102
+    @property
     def completion_tokens(self) -> int: ...  # noqa: D102
 
 

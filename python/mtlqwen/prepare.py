@@ -28,19 +28,21 @@ Messages: TypeAlias = Sequence[Mapping[str, Any]]
 Tools: TypeAlias = Sequence[Mapping[str, Any]]
 
 MAX_PRIORITY = 2**31 - 1
+MAX_POSITION = 2**31 - 1  # in tokens
 # Seconds: below it nothing could be done in time, above it nothing would ever be late.
 MIN_DEADLINE, MAX_DEADLINE = 1e-6, 1e9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Schedule:
-    """When a generation gets its turn, and how long it may take."""
+class Terms:
+    """When a generation gets its turn, how long it may take, and what is kept of its prompt."""
 
     priority: int = 0
     deadline_s: float | None = None
+    checkpoint_at: Sequence[int] | None = None
 
     def __post_init__(self) -> None:
-        """Check both and bring them to one form."""
+        """Check all and bring them to one form."""
         priority = check_integer("engine", "priority", self.priority, -MAX_PRIORITY, MAX_PRIORITY)
         object.__setattr__(self, "priority", priority)
         if self.deadline_s is not None:
@@ -48,6 +50,8 @@ class Schedule:
                 "engine", "deadline_s", self.deadline_s, MIN_DEADLINE, MAX_DEADLINE
             )
             object.__setattr__(self, "deadline_s", deadline)
+        if self.checkpoint_at is not None:
+            object.__setattr__(self, "checkpoint_at", _positions(self.checkpoint_at))
 
 
 class Preparer:
@@ -65,43 +69,59 @@ class Preparer:
         """The model's tokenizer."""
         return self._assets.tokenizer
 
-    def params(self, sampling: SamplingParams | None, over: SamplingParams) -> SamplingParams:
-        """Return the model's defaults, under ``sampling``, under the keywords in ``over``."""
-        if sampling is None:
-            return self._assets.defaults.merged(over)
-        if not isinstance(sampling, SamplingParams):
-            got = type(sampling).__name__
-            raise TypeError(f"[sampling] sampling: not SamplingParams (got {got})")
-        return self._assets.defaults.merged(sampling).merged(over)
+    def params(
+        self,
+        sampling: SamplingParams | None,
+        over: SamplingParams,
+        under: SamplingParams | None = None,
+    ) -> SamplingParams:
+        """Return the model's defaults, under those of a session in ``under``, under ``sampling``.
+
+        The keywords in ``over`` go before all of them.
+        """
+        params = self._assets.defaults
+        if under is not None:
+            params = params.merged(under)
+        if sampling is not None:
+            if not isinstance(sampling, SamplingParams):
+                got = type(sampling).__name__
+                raise TypeError(f"[sampling] sampling: not SamplingParams (got {got})")
+            params = params.merged(sampling)
+        return params.merged(over)
 
     def one(
         self,
         prompt: Prompt | Messages,
         tools: Tools | None,
         params: SamplingParams,
-        schedule: Schedule,
+        terms: Terms,
     ) -> Generation:
         """Return a generation for a prompt or for messages."""
         if is_messages(prompt):
-            return self.turn(prompt, tools, params, schedule)
+            return self.turn(prompt, tools, params, terms)
         if tools is not None:
             raise ValueError("[chat] tools: only with messages (got a plain prompt)")
-        return self.completion(prompt, params, schedule)
+        return self.completion(prompt, params, terms)
 
-    def completions(
-        self, prompt: object, params: SamplingParams, schedule: Schedule
-    ) -> list[Generation]:
+    def completions(self, prompt: object, params: SamplingParams, terms: Terms) -> list[Generation]:
         """Return a generation for a prompt, or for each one of a list."""
         prompts = prompt if is_list_of_prompts(prompt) else [prompt]
-        return [self.completion(one, params, schedule) for one in prompts]
+        return [self.completion(one, params, terms) for one in prompts]
 
-    def completion(self, prompt: object, params: SamplingParams, schedule: Schedule) -> Generation:
+    def completion(self, prompt: object, params: SamplingParams, terms: Terms) -> Generation:
         """Return a generation that continues a prompt: text or token ids."""
         if params.thinking is not None:
             raise ValueError("[sampling] thinking: only for chats (got a plain prompt)")
+        token_ids = self._prompt_ids(prompt)
+        positions = terms.checkpoint_at or ()
+        if positions and positions[-1] > len(token_ids):
+            raise ValueError(
+                f"[engine] checkpoint_at: behind the end of the prompt (got {positions[-1]}, want "
+                f"1 to {len(token_ids)})"
+            )
         return Generation(
             self._driver,
-            self._request(self._prompt_ids(prompt), params, schedule),
+            self._request(token_ids, params, terms, positions),
             partial(Transcript, self.tokenizer.token_bytes, stop=params.stop_strings),
             _make_completion,
             watched=bool(params.stop_strings),
@@ -112,34 +132,48 @@ class Preparer:
         messages: Messages,
         tools: Tools | None,
         params: SamplingParams,
-        schedule: Schedule,
+        terms: Terms,
     ) -> Generation:
         """Return a generation that answers messages."""
-        token_ids = self._format.encode(messages, tools, params.thinking)
+        if terms.checkpoint_at is not None:
+            raise ValueError(
+                "[engine] checkpoint_at: only with a plain prompt (got messages); a chat's "
+                "checkpoints stand at the ends of its messages"
+            )
+        token_ids = self.format.encode(messages, tools, params.thinking)
         schemas = None if tools is None else check_tools(tools)
         make_transcript = partial(
             Transcript,
             self.tokenizer.token_bytes,
             stop=params.stop_strings,
-            marks=self._format.marks,
-            kind=self._format.open_kind(token_ids),
+            marks=self.format.marks,
+            kind=self.format.open_kind(token_ids),
         )
         return Generation(
             self._driver,
-            self._request(token_ids, params, schedule),
+            self._request(token_ids, params, terms, self.format.boundaries(token_ids)),
             make_transcript,
             partial(_make_chat_result, tools=schemas),
             watched=bool(params.stop_strings),
         )
 
     @cached_property
-    def _format(self) -> ChatFormat:
+    def format(self) -> ChatFormat:
+        """The model's chat template.
+
+        Raises:
+            ModelError: it has none, or a broken one.
+        """
         if self._assets.template is None:
             raise ModelError(f"[chat] {self._name}: has no chat template; use generate")
         return ChatFormat(ChatTemplate(self._assets.template), self.tokenizer)
 
     def _request(
-        self, token_ids: Sequence[int], params: SamplingParams, schedule: Schedule
+        self,
+        token_ids: Sequence[int],
+        params: SamplingParams,
+        terms: Terms,
+        checkpoint_at: Sequence[int],
     ) -> Request:
         assert params.temperature is not None
         assert params.max_tokens is not None
@@ -153,8 +187,9 @@ class Preparer:
             temperature=params.temperature,
             seed=seed,
             stop_ids=() if params.ignore_eos else self._assets.stop_ids,
-            priority=schedule.priority,
-            deadline_s=schedule.deadline_s,
+            priority=terms.priority,
+            deadline_s=terms.deadline_s,
+            checkpoint_at=checkpoint_at,
         )
 
     def _prompt_ids(self, prompt: object) -> list[int]:
@@ -170,6 +205,16 @@ class Preparer:
         if not token_ids:
             raise ValueError("[engine] prompt: empty; want at least one token")
         return token_ids
+
+
+def _positions(value: object) -> tuple[int, ...]:
+    """Return positions in a prompt, ascending, each once."""
+    values = value.tolist() if hasattr(value, "tolist") else value
+    if not isinstance(values, Sequence) or isinstance(values, (str, bytes, bytearray)):
+        got = type(value).__name__
+        raise TypeError(f"[engine] checkpoint_at: not a list of positions (got {got})")
+    checked = {check_integer("engine", "checkpoint_at", item, 1, MAX_POSITION) for item in values}
+    return tuple(sorted(checked))
 
 
 def is_list_of_prompts(prompt: object) -> TypeGuard[Sequence[object]]:

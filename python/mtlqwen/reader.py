@@ -5,15 +5,18 @@ Knows nothing of text rules, models, templates and files.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from queue import SimpleQueue
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeAlias
 
 from mtlqwen.driver import Driver
 from mtlqwen.generation import Generation
 from mtlqwen.mailbox import Mailbox
 from mtlqwen.result import Completion, FinishReason, Piece
+
+# Called with whether the text was read to its end; what was cancelled on the way counts as well.
+AtEnd: TypeAlias = Callable[[bool], None]
 
 
 class Handle:
@@ -136,10 +139,16 @@ class Stream(Iterator[Piece]):
         True
     """
 
-    def __init__(self, generation: Generation, driver: Driver, owner: object) -> None:
-        """Start ``generation``; ``owner`` (the engine) stays alive as long as the stream."""
+    def __init__(
+        self, generation: Generation, driver: Driver, owner: object, at_end: AtEnd | None = None
+    ) -> None:
+        """Start ``generation``; ``owner`` (the engine) stays alive as long as the stream.
+
+        ``at_end`` is called when nothing more will be read.
+        """
         self._generation = generation
         self._owner = owner
+        self._at_end = at_end
         self._pieces = Pieces(Handle(generation, driver, owner))
         self._closed = False
 
@@ -159,8 +168,10 @@ class Stream(Iterator[Piece]):
             raise StopIteration
         try:
             return next(self._pieces)
-        except BaseException:
+        except BaseException as error:
             self._generation.cancel()
+            if self._at_end is not None:
+                self._at_end(isinstance(error, StopIteration))
             raise
 
     def result(self) -> Completion:
@@ -173,6 +184,8 @@ class Stream(Iterator[Piece]):
         """Cancel what is left of the generation; its slot is free within a step."""
         self._closed = True
         self._generation.cancel()
+        if self._at_end is not None:
+            self._at_end(False)
 
     def __enter__(self) -> Stream:
         """Return the stream itself."""

@@ -20,11 +20,14 @@ class Usage:
         prompt_tokens: tokens of the prompt, the chat template's included.
         completion_tokens: tokens generated, the end-of-turn token included.
         reasoning_tokens: those of them that were reasoning (chats only).
+        cached_tokens: tokens of the prompt that were not computed again: an earlier prompt had
+            begun with the same ones.
     """
 
     prompt_tokens: int
     completion_tokens: int
     reasoning_tokens: int = 0
+    cached_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +36,7 @@ class Timings:
 
     Attributes:
         ttft_s: seconds from the call to the first token.
-        prefill_tps: prompt tokens per second.
+        prefill_tps: prompt tokens per second, without those that came from the cache.
         decode_tps: generated tokens per second after the first; 0 when there was only one.
     """
 

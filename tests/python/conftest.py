@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeAlias
@@ -128,3 +129,15 @@ def say(tokenizer: Tokenizer) -> Callable[[str], Script]:
         return lambda prompt: tokenizer.encode(text + "<|im_end|>")
 
     return make
+
+
+@pytest.fixture
+def echo(tokenizer: Tokenizer) -> Script:
+    """A model that says the last message in brackets."""
+
+    def script(prompt: list[int]) -> list[int]:
+        text = tokenizer.decode(prompt).removesuffix("assistant\n")
+        said = re.findall(r"(?:user|tool)\n(.*)\n\Z", text)
+        return tokenizer.encode(f"[{said[-1]}]<|im_end|>")
+
+    return script

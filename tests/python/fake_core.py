@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from mtlqwen.engine import CoreOptions
-from mtlqwen.errors import CapacityError
+from mtlqwen.errors import CapacityError, FormatError
 
 # prompt ids -> the tokens that the model "generates", the stop token included if there is one
 Script = Callable[[list[int]], list[int]]
@@ -25,6 +27,7 @@ class FakePoll:
     decode_s: float = 1.0
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    cached_tokens: int = 0
 
 
 @dataclass
@@ -38,6 +41,8 @@ class FakeSequence:
     temperature: float = 0.0
     seed: int = 0
     priority: int = 0
+    checkpoint_at: Sequence[int] = ()
+    cached_tokens: int = 0
     deadline: float | None = None
     made: list[int] = field(default_factory=list)
     read: int = 0
@@ -47,7 +52,10 @@ class FakeSequence:
 
 
 class FakeCore:
-    """Generates ``tokens_per_step`` scripted tokens a step for every live sequence."""
+    """Generates ``tokens_per_step`` scripted tokens a step for every live sequence.
+
+    What it has seen of a prompt at its checkpoints counts as cached from then on.
+    """
 
     def __init__(
         self,
@@ -66,6 +74,7 @@ class FakeCore:
         self.tokens_per_step = tokens_per_step
         self.sequences: dict[int, FakeSequence] = {}
         self.submitted: list[FakeSequence] = []
+        self.checkpoints: set[tuple[int, ...]] = set()
         self.step_error: Exception | None = None  # raised once, by the next step with work
         self.poison: Exception | None = None  # the error of the next sequence submitted
         self.options: CoreOptions | None = None  # what the engine asked for
@@ -84,6 +93,7 @@ class FakeCore:
         stop_ids: Sequence[int],
         priority: int = 0,
         deadline_s: float | None = None,
+        checkpoint_at: Sequence[int] = (),
     ) -> int:
         self._check()
         if len(token_ids) > self.context:
@@ -95,6 +105,8 @@ class FakeCore:
         sequence = FakeSequence(
             prompt, self.script(prompt), max_tokens, stop_ids, temperature, seed, priority
         )
+        sequence.checkpoint_at = list(checkpoint_at)
+        sequence.cached_tokens = self._cached(prompt[:-1])
         if deadline_s is not None:
             sequence.deadline = time.monotonic() + deadline_s
         sequence.error, self.poison = self.poison, None
@@ -147,6 +159,7 @@ class FakeCore:
             state.finish_reason,
             prompt_tokens=len(state.prompt),
             completion_tokens=len(state.made),
+            cached_tokens=state.cached_tokens,
         )
 
     def cancel(self, sequence: int) -> None:
@@ -172,6 +185,24 @@ class FakeCore:
     def check_integrity(self) -> None:
         self._check()
 
+    def save_checkpoint(
+        self, path: str, token_ids: Sequence[int], note: str, with_state: bool
+    ) -> int:
+        self._check()
+        cached = self._cached(list(token_ids)) if with_state else 0
+        text = json.dumps({"token_ids": list(token_ids), "note": note, "cached": cached})
+        Path(path).write_text(text)
+        return cached
+
+    def load_checkpoint(self, path: str) -> tuple[list[int], str, int]:
+        self._check()
+        try:
+            file = json.loads(Path(path).read_text())
+        except ValueError as error:
+            raise FormatError(f"[checkpoint] {path}: damaged ({error})") from error
+        self.checkpoints.add(tuple(file["token_ids"][: file["cached"]]))
+        return file["token_ids"], file["note"], file["cached"]
+
     def start_trace(self, path: str) -> None:
         self._check()
         assert path
@@ -191,6 +222,12 @@ class FakeCore:
                 if s.finish_reason is None and not s.error and not s.waits
             ]
 
+    def _cached(self, token_ids: list[int]) -> int:
+        """Return how long the longest checkpoint is that ``token_ids`` begin with."""
+        with self.mutex:
+            fitting = (len(c) for c in self.checkpoints if c == tuple(token_ids[: len(c)]))
+            return max(fitting, default=0)
+
     def _find(self, sequence: int) -> FakeSequence:
         if sequence not in self.sequences:
             raise ValueError(f"[engine] sequence {sequence}: unknown, or released")
@@ -199,6 +236,8 @@ class FakeCore:
     def _advance(self, sequence: FakeSequence) -> None:
         if sequence.finish_reason is not None:
             return
+        with self.mutex:
+            self.checkpoints |= {tuple(sequence.prompt[:at]) for at in sequence.checkpoint_at}
         at = len(sequence.made)
         token = sequence.script[at] if at < len(sequence.script) else sequence.script[-1]
         sequence.made.append(token)

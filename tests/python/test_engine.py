@@ -135,6 +135,37 @@ def test_unset_seed_is_fresh_for_each_prompt(make_engine: MakeEngine, say: Say) 
     assert core.submitted[0].seed != core.submitted[1].seed
 
 
+def test_checkpoints_reach_the_core_for_each_prompt(make_engine: MakeEngine, say: Say) -> None:
+    core = FakeCore(say("x"))
+    engine = make_engine(core)
+    first = engine.generate("abcdef", checkpoint_at=[4, 2, 4])
+    assert first.usage.cached_tokens == 0
+    positions: Any = np.array([3])
+    engine.generate(["abc", "abd"], checkpoint_at=positions)
+    assert engine.stream("ab", checkpoint_at=(1,)).result() == "x"
+    assert engine.submit("ab", checkpoint_at=range(1, 3)).result() == "x"
+    assert engine.generate("ab").usage.cached_tokens == 1  # one token is left to compute
+    asked = [list(sequence.checkpoint_at) for sequence in core.submitted]
+    assert asked == [[2, 4], [3], [3], [1], [1, 2], []]
+    assert engine.generate("abcdxx").usage.cached_tokens == 4
+
+
+def test_a_chat_leaves_checkpoints_at_the_ends_of_its_messages(
+    make_engine: MakeEngine, say: Say, tokenizer: Tokenizer
+) -> None:
+    core = FakeCore(say("x"))
+    engine = make_engine(core)
+    messages = [{"role": "system", "content": "be kind"}, *HI]
+    engine.chat(messages)
+    engine.stream(messages).result()
+    start = tokenizer.token_id("<|im_start|>")
+    for sequence in core.submitted:
+        starts = [at for at, token in enumerate(sequence.prompt) if token == start]
+        assert [0, *sequence.checkpoint_at] == starts
+        assert len(starts) == 3
+    assert core.submitted[1].cached_tokens == starts[-1]
+
+
 WRONG_CALLS: list[tuple[str, Callable[[Engine], object], type[Exception], str]] = [
     ("empty text", lambda e: e.generate(""), ValueError, "[engine] prompt: empty"),
     ("no tokens", lambda e: e.generate([]), ValueError, "[engine] prompt: empty"),
@@ -166,6 +197,16 @@ WRONG_CALLS: list[tuple[str, Callable[[Engine], object], type[Exception], str]] 
         ValueError,
         "system comes first",
     ),
+    ("position 0", lambda e: e.generate("a", checkpoint_at=[0]), ValueError, "got 0, want 1 to"),
+    (
+        "position behind the end",
+        lambda e: e.generate(["abc", "ab"], checkpoint_at=[1, 3]),
+        ValueError,
+        "[engine] checkpoint_at: behind the end of the prompt (got 3, want 1 to 2)",
+    ),
+    ("no position", lambda e: e.stream("a", checkpoint_at=["1"]), TypeError, "not an integer"),  # type: ignore[list-item]
+    ("positions", lambda e: e.submit("a", checkpoint_at=1), TypeError, "not a list of positions"),  # type: ignore[arg-type]
+    ("of a chat", lambda e: e.submit(HI, checkpoint_at=[1]), ValueError, "only with a plain"),
 ]
 
 
@@ -218,6 +259,14 @@ def test_wrong_call_is_told_why_and_the_engine_goes_on(
         ({"prefetch_weights": None}, TypeError, "prefetch_weights: not True or False"),
         ({"lock_weights": 1}, TypeError, "lock_weights: not True or False (got 1)"),
         ({"deterministic": 1}, TypeError, "deterministic: not True or False (got 1)"),
+        ({"checkpoint_interval": -1}, ValueError, "checkpoint_interval: out of range (got -1"),
+        ({"checkpoint_interval": None}, TypeError, "checkpoint_interval: not an integer"),
+        ({"cache_memory": -1}, ValueError, "[engine] cache_memory: out of range (got -1, want 0"),
+        ({"cache_memory": 1e9}, TypeError, "cache_memory"),
+        ({"cache_dir": b"x"}, TypeError, "[engine] cache_dir: not a path (got b'x')"),
+        ({"cache_dir": ""}, ValueError, "[engine] cache_dir: empty"),
+        ({"cache_dir_bytes": 0}, ValueError, "cache_dir_bytes: out of range (got 0, want 1 to"),
+        ({"cache_dir_bytes": None}, TypeError, "cache_dir_bytes"),
     ],
 )
 def test_wrong_engine_argument(
@@ -230,6 +279,22 @@ def test_wrong_engine_argument(
     with pytest.raises(error) as caught:
         make_engine(say("x"), **arguments)
     assert words in str(caught.value)
+
+
+def test_the_cache_is_what_the_arguments_say(
+    make_engine: MakeEngine, say: Say, tmp_path: Path
+) -> None:
+    def asked(**arguments: object) -> tuple[object, ...]:
+        core = FakeCore(say("x"))
+        make_engine(core, **arguments)
+        options = core.options
+        assert options
+        cache = (options.cache_memory, options.cache_dir, options.cache_dir_bytes)
+        return (options.checkpoint_interval, *cache)
+
+    assert asked() == (512, None, "", 10 * 2**30)
+    given = {"checkpoint_interval": 0, "cache_memory": 0, "cache_dir_bytes": 1}
+    assert asked(**given, cache_dir=tmp_path) == (0, 0, str(tmp_path), 1)
 
 
 def test_spec_off_and_auto_are_the_same(make_engine: MakeEngine, say: Say) -> None:

@@ -104,6 +104,28 @@ def test_no_point_loses_a_token(make_engine: MakeEngine, say: Say) -> None:
     assert number > 60
 
 
+@pytest.mark.parametrize("way", ["say", "stream"])
+def test_no_point_leaves_a_session_inside_a_turn(
+    make_engine: MakeEngine, say: Say, way: str
+) -> None:
+    core = FakeCore(say(SAID))
+    engine = make_engine(core)
+    engine.step()
+    number = 1
+    while True:
+        session = engine.session(thinking=False)
+        call = session.say if way == "say" else lambda text, s=session: list(s.stream(text))
+        hit = interrupted(number, functools.partial(call, "x"))
+        engine.step()
+        assert not core.sequences, number
+        assert len(session.messages) in ((0, 2) if hit else (2,)), number
+        assert session.say("y") == SAID, number
+        if not hit:
+            break
+        number += 1
+    assert number > 60
+
+
 def test_no_point_of_the_first_call_leaves_an_engine_without_its_thread(
     make_engine: MakeEngine, say: Say
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import subprocess
 import sys
@@ -51,6 +52,22 @@ def test_every_public_name_is_there() -> None:
     assert set(mtlqwen.__all__) < set(dir(mtlqwen))
     with pytest.raises(AttributeError, match="no attribute 'nosuch'"):
         mtlqwen.nosuch  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [
+        ("Engine", "generate"),
+        ("Engine", "stream"),
+        ("Engine", "chat"),
+        ("Session", "say"),
+        ("Session", "stream"),
+    ],
+)
+def test_the_asyncio_twins_take_the_same_arguments(owner: str, name: str) -> None:
+    calls = [getattr(getattr(mtlqwen, owner), prefix + name) for prefix in ("", "a")]
+    first, second = (inspect.signature(call).parameters for call in calls)
+    assert list(first.values()) == list(second.values())
 
 
 def test_progress_is_a_line_on_a_terminal_and_silent_elsewhere(

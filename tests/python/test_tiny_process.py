@@ -144,24 +144,49 @@ def test_console_script_on_standard_input_and_its_version() -> None:
     assert done.returncode == 0
 
 
-@pytest.mark.parametrize("name", ["hello.py", "stream.py"])
+@pytest.mark.parametrize("name", ["hello.py", "sessions.py", "stream.py"])
 def test_examples_run(root: Path, name: str) -> None:
     done = run(str(root / "examples" / name))
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.strip()
 
 
-def test_the_readme_runs(root: Path) -> None:
-    blocks = re.findall(r"```python\n(.*?)```", (root / "README.md").read_text(), re.DOTALL)
+def run_blocks(path: Path) -> str:
+    """Run the Python of a document, as one program; return what it prints."""
+    blocks = re.findall(r"```python\n(.*?)```", path.read_text(), re.DOTALL)
     done = run("-c", "".join(blocks))
     assert (done.returncode, done.stderr) == (0, "")
-    assert f"{ANSWER} | 60" in done.stdout
-    assert "search_products {'query': 'orange umbrella', 'max_price': 45}" in done.stdout
+    return done.stdout
+
+
+def test_the_readme_runs(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # it saves a session
+    shown = run_blocks(root / "README.md")
+    assert f"{ANSWER} | 60" in shown
+    assert "search_products {'query': 'orange umbrella', 'max_price': 45}" in shown
+    assert "My name is Paul." in shown
+    assert "I work as a singer." in shown
+
+
+def test_the_document_of_sessions_runs(root: Path) -> None:
+    shown = run_blocks(root / "docs/sessions.md").splitlines()
+    assert shown[0] == "My name is Paul."
+    assert re.fullmatch(r"I live in Ankara[.] [1-9]\d* of \d+", shown[1])
 
 
 @pytest.mark.parametrize(
     "module",
-    ["__init__", "sampling", "template", "chat", "tokenizer", "reader", "areader", "engine"],
+    [
+        "__init__",
+        "sampling",
+        "template",
+        "chat",
+        "tokenizer",
+        "reader",
+        "areader",
+        "engine",
+        "session",
+    ],
 )
 def test_docstring_examples_run(module: str) -> None:
     name = "mtlqwen" if module == "__init__" else f"mtlqwen.{module}"
