@@ -19,6 +19,7 @@ def open_engine(model: str = "", *, slots: int = 8, prefill_share: float = 1.0) 
         kernels=str(Path(str(_core.__file__)).with_name("kernels.metallib")),
         context=CONTEXT,
         slots=slots,
+        cache_memory=0,  # rounds repeat their prompts
         prefill_share=prefill_share,
     )
     warm = [submit(engine, 64, 4, seed) for seed in range(slots)]

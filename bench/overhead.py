@@ -51,7 +51,9 @@ def python(model: str, n: int, passes: int, rounds: int) -> tuple[Spread, float]
     prompts = [prompt(N_PROMPT, seed) for seed in range(n)]
     with (
         TemporaryDirectory() as folder,
-        Engine(model or "tiny", slots=SLOTS, context=1024, progress=False) as engine,
+        Engine(
+            model or "tiny", slots=SLOTS, context=1024, cache_memory=0, progress=False
+        ) as engine,
     ):
         for _ in range(rounds):
             with engine.trace(Path(folder) / "trace.json") as trace:

@@ -21,6 +21,7 @@ class Ours:
             kernels=str(Path(str(_core.__file__)).with_name("kernels.metallib")),
             context=context,
             slots=sequences,
+            cache_memory=0,  # rounds repeat their prompts
             threads=threads,
         )
         self.sequences: list[int] = []
