@@ -101,6 +101,20 @@ def ways(engine: Engine, loop: Loop) -> dict[str, Callable[[], object]]:
     async def handle() -> None:
         await engine.submit(PROMPT, sampling=LONG)
 
+    session = engine.session(thinking=False)
+
+    def speak(answer: Callable[..., object]) -> None:
+        """Say something in a session that every turn leaves idle and whole."""
+        before = session.messages
+        try:
+            answer("Good morning", sampling=LONG)
+            assert len(session.messages) == len(before) + 2
+        finally:
+            assert session.messages[: len(before)] == before
+            assert len(session.messages) in (len(before), len(before) + 2)
+            if len(before) > 6:
+                session.rewind(3)
+
     return {
         "generate": lambda: engine.generate(PROMPT, sampling=LONG),
         "generate a list": lambda: engine.generate([PROMPT] * 12, sampling=LONG),
@@ -110,6 +124,8 @@ def ways(engine: Engine, loop: Loop) -> dict[str, Callable[[], object]]:
         "stream": lambda: list(engine.stream(PROMPT, sampling=LONG)),
         "drop streams": lambda: [next(engine.stream(PROMPT, sampling=LONG)) for _ in range(50)],
         "submit": lambda: [engine.submit(PROMPT, max_tokens=2) for _ in range(50)],
+        "say": lambda: speak(session.say),
+        "session stream": lambda: speak(lambda *a, **k: list(session.stream(*a, **k))),
         "iterate": lambda: list(engine.submit(PROMPT, sampling=LONG)),
         "cancel": cancel,
         "agenerate": lambda: loop.run(tasks),

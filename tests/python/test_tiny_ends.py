@@ -124,7 +124,7 @@ def interrupt(rounds: int, seed: int, *arguments: str) -> None:
     caught, wrong, live, waiting, ways = map(int, done.stdout.split())
     assert caught == rounds
     assert (wrong, live, waiting) == (0, 0, 0)
-    assert ways == 14  # every way was interrupted
+    assert ways == 16  # every way was interrupted
 
 
 def test_random_interrupts() -> None:
