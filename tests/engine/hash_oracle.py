@@ -5,6 +5,7 @@ There are no slots, rows, blocks, banks or passes here. Arrays are uint32, which
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -63,7 +64,7 @@ class Attention(Part):
 
     def __init__(self, model: Model, prefix: str) -> None:
         super().__init__(model, prefix + "self_attn.")
-        self.sums = np.zeros((self.g.kv_heads, self.g.head_dim), np.uint32)
+        self.sums: Words = np.zeros((self.g.kv_heads, self.g.head_dim), np.uint32)
 
     def __call__(self, x: Words, position: int) -> Words:
         g = self.g
@@ -72,7 +73,7 @@ class Attention(Part):
         key = mix(self.linear(x, "k_proj"), place) >> words(16)
         value = mix(self.linear(x, "v_proj"), place) >> words(16)
         both = ((key << words(16)) | value).reshape(self.sums.shape)
-        self.sums += both * odd(mix(place, index(g.head_dim)))
+        self.sums = np.add(self.sums, both * odd(mix(place, index(g.head_dim))), dtype=np.uint32)
         group = g.heads // g.kv_heads
         seen = np.repeat(self.sums, group, axis=0) * odd(mix(qg[:, 0], place))
         attended = mix(seen + words(position + 1), qg[:, 1]).reshape(-1)
@@ -130,28 +131,58 @@ class Oracle:
             layer = Attention(model, prefix) if kind == "a" else Gdn(model, prefix)
             self.layers.append((layer, Mlp(model, prefix)))
         self.position = 0
+        self.logits = words(0)  # behind the last token
 
-    def feed(self, token: int) -> Words:
-        """Take the next token and return the logits behind it."""
+    def fork(self) -> Oracle:
+        """The same sequence once more, to go on otherwise; a layer replaces its arrays whole."""
+        other = copy.copy(self)
+        other.layers = [(copy.copy(layer), mlp) for layer, mlp in self.layers]
+        return other
+
+    def feed(self, token: int) -> None:
+        """Take the next token."""
         places = index(self.table.shape[1])
         hidden = mix(self.table[token], places)
         for layer, mlp in self.layers:
             hidden = mix(hidden, layer(mix(hidden, places), self.position))
             hidden = mix(hidden, mlp(mix(hidden, places)))
         self.position += 1
-        return self.head.linear(mix(hidden, places), "embed_tokens")
+        self.logits = self.head.linear(mix(hidden, places), "embed_tokens")
 
-    def sample(self, logits: Words, seed: int) -> int:
-        chunk = mix(mix(digest(logits), words(seed)), words(self.position))
-        return int(mix(words(0), chunk)[0]) % logits.size
+    def sample(self, seed: int) -> int:
+        chunk = mix(mix(digest(self.logits), words(seed)), words(self.position))
+        return int(mix(words(0), chunk)[0]) % self.logits.size
+
+
+class Continuations:
+    """What follows prompts of one model; those that begin alike are computed once up to there."""
+
+    KEPT_EVERY = 16  # tokens
+
+    def __init__(self, model: Model) -> None:
+        self._first = Oracle(model)
+        self._kept: dict[tuple[int, ...], Oracle] = {}
+
+    def __call__(self, prompt: Sequence[int], seed: int) -> Iterator[int]:
+        """The tokens behind a prompt, without end."""
+        oracle = self._behind(prompt)
+        while True:
+            token = oracle.sample(seed)
+            yield token
+            oracle.feed(token)
+
+    def _behind(self, prompt: Sequence[int]) -> Oracle:
+        whole = len(prompt) // self.KEPT_EVERY * self.KEPT_EVERY
+        starts = range(whole, 0, -self.KEPT_EVERY)
+        start = next((n for n in starts if tuple(prompt[:n]) in self._kept), 0)
+        oracle = (self._kept[tuple(prompt[:start])] if start else self._first).fork()
+        for n in range(start, len(prompt)):
+            oracle.feed(prompt[n])
+            if (n + 1) % self.KEPT_EVERY == 0:
+                self._kept[tuple(prompt[: n + 1])] = oracle.fork()
+        return oracle
 
 
 def continuation(model: Model, prompt: Sequence[int], seed: int) -> Iterator[int]:
-    """The tokens behind a prompt, without end."""
-    oracle = Oracle(model)
-    for token in prompt:
-        logits = oracle.feed(token)
-    while True:
-        token = oracle.sample(logits, seed)
-        yield token
-        logits = oracle.feed(token)
+    """The tokens behind one prompt, without end."""
+    return Continuations(model)(prompt, seed)

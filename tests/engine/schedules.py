@@ -1,82 +1,31 @@
-"""Random schedules of one engine: submit, step, cancel, release, interrupt, fail, reopen.
+"""Random schedules of one engine: submit, step, cancel, interrupt, fail, save, load, reopen.
 
 Each is replayed by its seed alone (but for the moment at which another thread interrupts). Every
-token that is read must be what the sequence gives alone; `Reference` says what that is.
+token that is read must be what the sequence gives alone, whatever the prefix cache spares it;
+`Reference` says what that is.
 """
 
 from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
+from engine.tracking import CONTEXT, Reference, Saved, Tally, Tracked
 from mtlqwen import CapacityError, DeviceError, _core
 
-CONTEXT = 384  # three blocks
+STAGING_BYTES = 4 << 20  # of files, beside the budget
+N_REFERENCES = 7  # of one schedule at most: few enough to be met again
 FAULTS = ("commit", "mapping", "allocation")
 inject_fault: Callable[[str, int], bool] = _core._testing.inject_fault
 
 
-class Reference(Protocol):
-    """One request, and what it gives when nothing else runs."""
-
-    prompt: list[int]
-    temperature: float
-    seed: int
-
-    def tokens(self, n: int) -> list[int]:
-        """The first n tokens."""
-
-    def logits(self, i: int) -> npt.NDArray[np.float32] | None:
-        """Logits behind the i-th token, where bits are to be compared."""
-
-
-class Lazy:
-    """A reference that is computed as far as it is asked for."""
-
-    def __init__(self, prompt: list[int], seed: int, tokens: Iterator[int]) -> None:
-        self.prompt, self.seed, self.temperature = prompt, seed, 0.0
-        self._source, self._known = tokens, list[int]()
-
-    def tokens(self, n: int) -> list[int]:
-        while len(self._known) < n:
-            self._known.append(next(self._source))
-        return self._known[:n]
-
-    def logits(self, i: int) -> npt.NDArray[np.float32] | None:
-        return None
-
-
-@dataclass
-class Tracked:
-    """A submitted sequence and what must become of it."""
-
-    id: int
-    reference: Reference
-    expected: list[int]
-    reason: str
-    tokens: list[int] = field(default_factory=list)
-    ended: str | None = None  # finish reason, or "error"
-    cancelled: bool = False
-    may_fail: bool = False
-    may_be_late: bool = False
-
-
-@dataclass
-class Tally:
-    """What the schedules of a test did, so that it can tell that nothing was left out."""
-
-    steps: int = 0
-    ends: dict[str, int] = field(default_factory=dict)
-    faults: int = 0
-    preemptions: int = 0
-    interrupts: int = 0
-    reopened: int = 0
+OpenEngine: TypeAlias = Callable[[random.Random], tuple[_core.Engine, int]]  # with block_tokens
 
 
 class Schedule:
@@ -86,24 +35,30 @@ class Schedule:
         self,
         seed: int,
         references: Sequence[Reference],
-        open_engine: Callable[[random.Random], _core.Engine],
+        open_engine: OpenEngine,
         tally: Tally,
         *,
         faults: bool = True,
     ) -> None:
         self.rng = random.Random(seed)
-        self.references, self.open_engine, self.tally = references, open_engine, tally
+        self.references = draw_references(self.rng, references)
+        self.open_engine, self.tally = open_engine, tally
         self.faults = faults
-        self.engine = open_engine(self.rng)
+        self.engine, self.block_tokens = open_engine(self.rng)
         self.known: list[Tracked] = []
         self.late_failure = False  # a fault has happened that no step has reported yet
+        self.files: list[Saved] = []
+        self.met: list[list[int]] = []  # prompts of this engine
 
     def run(self, n_moves: int) -> None:
         """Make n_moves moves, then let everything finish."""
         moves = [self.submit, self.plain_step, self.cancel, self.release, self.interrupted_step]
-        moves += [self.faulty_step, self.cut_differently, self.reopen]
-        weights = [12, 30, 2, 2, 3, 3 if self.faults else 0, 3, 0.3]
-        with ThreadPoolExecutor(1) as self.other_thread:
+        moves += [self.faulty_step, self.faulty_file, self.cut_differently]
+        moves += [self.save, self.load, self.save_beside_a_step, self.reopen]
+        faulty = 3 if self.faults else 0
+        weights = [12, 30, 2, 2, 3, faulty, faulty / 3, 3, 3, 3, 1, 0.4]
+        with TemporaryDirectory() as folder, ThreadPoolExecutor(1) as self.other_thread:
+            self.folder = Path(folder)
             for move in self.rng.choices(moves, weights, k=n_moves):
                 move()
             while self.step():
@@ -112,15 +67,20 @@ class Schedule:
         self.close()
 
     def close(self) -> None:
-        self.tally.preemptions += int(self.engine.stats()["preemptions"])
+        stats = self.engine.stats()
+        self.tally.preemptions += int(stats["preemptions"])
+        self.tally.evictions += int(stats["cache_evictions"])
         for sequence in self.known:
             end = sequence.ended or "open"
             self.tally.ends[end] = self.tally.ends.get(end, 0) + 1
         self.engine.close()
-        self.known = []
+        self.known, self.met = [], []
 
     def submit(self) -> None:
-        reference = self.rng.choice(self.references)
+        self.submit_one(self.rng.choice(self.references))
+
+    def submit_one(self, reference: Reference) -> None:
+        prompt = reference.prompt
         room = CONTEXT - len(reference.prompt)
         max_tokens = min(self.rng.choice([1, 2, 5, 12, 40, 40]), room)
         tokens = reference.tokens(max_tokens)
@@ -129,18 +89,25 @@ class Schedule:
         if stop_ids:
             expected, reason = tokens[: tokens.index(stop_ids[0]) + 1], "stop"
         deadline_s = self.rng.choice([0.001, 0.01]) if self.rng.random() < 0.05 else None
+        recall = self.rng.random() < 0.9
+        n_checkpoints = min(self.rng.choice([0, 0, 1, 2, 5]), len(prompt))
         sequence = self.engine.submit(
-            reference.prompt,
+            prompt,
             max_tokens=max_tokens if max_tokens < room else 10_000,
             temperature=reference.temperature,
             seed=reference.seed,
             stop_ids=stop_ids,
             priority=self.rng.randint(-2, 2),
             deadline_s=deadline_s,
+            checkpoint_at=sorted(self.rng.sample(range(1, len(prompt) + 1), n_checkpoints)),
+            recall=recall,
         )
+        late = deadline_s is not None
+        known = max((n_shared(prompt, other) for other in self.met), default=0)
         self.known.append(
-            Tracked(sequence, reference, expected, reason, may_be_late=deadline_s is not None)
+            Tracked(sequence, reference, expected, reason, known, recall, may_be_late=late)
         )
+        self.met.append(prompt)
 
     def plain_step(self) -> None:
         self.step()
@@ -203,13 +170,71 @@ class Schedule:
                 sequence.may_fail = False
         self.read()
 
+    def save(self) -> None:
+        """The state of some prefix goes to a file, while sequences run."""
+        known = self.pick()
+        reference = known.reference if known else self.rng.choice(self.references)
+        token_ids = reference.prompt + reference.tokens(self.rng.randint(0, 5))
+        if self.rng.random() < 0.3:
+            token_ids = token_ids[: self.rng.randint(1, len(token_ids))]
+        note = "\N{BLACK STAR} a note" * self.rng.randint(0, 2)
+        self.save_one(token_ids, note, self.rng.random() < 0.8)
+
+    def save_one(self, token_ids: list[int], note: str, with_state: bool) -> None:
+        path = self.folder / f"{len(self.files)}.checkpoint"
+        n_state = self.engine.save_checkpoint(str(path), token_ids, note, with_state)
+        assert n_state <= len(token_ids) * with_state
+        self.files.append(Saved(path, token_ids, note, n_state))
+        self.tally.saved += n_state > 0
+
+    def save_beside_a_step(self) -> None:
+        done = self.other_thread.submit(self.save)
+        self.step(check=False)  # what is being saved has one more owner
+        done.result()
+        self.check_books()
+
+    def load(self) -> None:
+        """A file of this engine, or of one before it, is read; a prompt that begins so follows."""
+        files = [f for f in self.files if f.n_state or self.rng.random() < 0.1]
+        if not files:
+            return
+        saved = self.rng.choice(files)
+        token_ids, note, n_cached = self.engine.load_checkpoint(str(saved.path))
+        assert (token_ids, note) == (saved.token_ids, saved.note)
+        assert n_cached in (0, saved.n_state)
+        if n_cached == 0:
+            return
+        self.tally.loaded += 1
+        begin = token_ids[:n_cached]
+        kin = [r for r in self.references if n_shared(r.prompt, begin) == n_cached]
+        if kin:
+            self.submit_one(self.rng.choice(kin))
+
+    def faulty_file(self) -> None:
+        """A commit, mapping or allocation of a file's way fails; no sequence minds."""
+        kind = self.rng.choice(FAULTS)
+        inject_fault(kind, 1)
+        raised = False
+        try:
+            self.rng.choice((self.save, self.load))()
+        except (CapacityError, DeviceError):
+            raised = True
+        fired = not inject_fault(kind, 0)
+        self.tally.file_faults += fired
+        assert fired or not raised
+        if fired and not raised and kind == "mapping":
+            self.late_failure = True  # the next commit reports it
+        assert len(list(self.folder.iterdir())) == len(self.files), "a part of a file is left"
+
     def reopen(self) -> None:
         self.tally.reopened += 1
         self.close()
         self.late_failure = False
-        self.engine = self.open_engine(self.rng)
+        self.engine, self.block_tokens = self.open_engine(self.rng)
+        for _ in range(self.rng.randint(0, 3)):
+            self.load()
 
-    def step(self) -> bool:
+    def step(self, *, check: bool = True) -> bool:
         self.tally.steps += 1
         if self.late_failure:
             for sequence in self.known:
@@ -221,11 +246,15 @@ class Schedule:
                 raise
             self.late_failure = False
             busy = True
-        self.engine.check_integrity()
-        stats = self.engine.stats()
-        assert float(stats["memory_bytes"]) <= 1.02 * float(stats["budget_bytes"])
+        if check:
+            self.check_books()
         self.read()
         return busy
+
+    def check_books(self) -> None:
+        self.engine.check_integrity()
+        stats = self.engine.stats()
+        assert float(stats["memory_bytes"]) <= 1.02 * float(stats["budget_bytes"]) + STAGING_BYTES
 
     def read(self) -> None:
         for sequence in self.known:
@@ -239,6 +268,7 @@ class Schedule:
             assert sequence.may_fail
             sequence.ended = "error"
             return
+        self.count_cached(sequence, poll.cached_tokens)
         new = len(sequence.tokens)
         sequence.tokens += poll.token_ids
         assert sequence.tokens == sequence.expected[: len(sequence.tokens)]
@@ -250,6 +280,16 @@ class Schedule:
             assert sequence.may_be_late
         elif poll.finish_reason is not None:
             assert (sequence.tokens, poll.finish_reason) == (sequence.expected, sequence.reason)
+
+    def count_cached(self, sequence: Tracked, cached: int) -> None:
+        assert cached < len(sequence.reference.prompt)
+        assert cached == 0 or sequence.recall
+        if cached and not sequence.cached:
+            self.tally.hits += 1
+            self.tally.partial_hits += cached < sequence.known
+            self.tally.mid_block_hits += cached % self.block_tokens != 0
+            self.tally.loaded_hits += cached > sequence.known
+        sequence.cached = cached
 
     def check_logits(self, sequence: Tracked, new: int) -> None:
         if new + 1 != len(sequence.tokens):
@@ -266,10 +306,25 @@ class Schedule:
         assert (stats["live"], stats["waiting"], stats["kv_bytes"]) == (0, 0, 0)
 
 
+def draw_references(rng: random.Random, references: Sequence[Reference]) -> list[Reference]:
+    """One, some that begin like it, and two of any kind."""
+    first = rng.choice(references)
+    kin = [r for r in references if n_shared(r.prompt, first.prompt) >= 16]
+    drawn = rng.sample(kin, min(N_REFERENCES - 2, len(kin)))
+    return drawn + rng.sample(references, 2)
+
+
+def n_shared(a: list[int], b: list[int]) -> int:
+    """Tokens that both begin with."""
+    return next(
+        (i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b))
+    )
+
+
 def run_schedules(
     seeds: Sequence[int],
     references: Sequence[Reference],
-    open_engine: Callable[[random.Random], _core.Engine],
+    open_engine: OpenEngine,
     *,
     n_moves: int = 60,
     faults: bool = True,

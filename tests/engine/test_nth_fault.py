@@ -13,7 +13,8 @@ import pytest
 from engine.driving import Run, step_and_read, submit
 from engine.hash_model import build_hash_kernels, least_budget, write_hash_model
 from engine.hash_oracle import continuation
-from engine.schedules import CONTEXT, inject_fault
+from engine.schedules import inject_fault
+from engine.tracking import CONTEXT
 from mtlqwen import CapacityError, DeviceError, _core
 
 N_TOKENS = 12

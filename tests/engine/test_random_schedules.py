@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -20,14 +21,14 @@ from engine.hash_model import (
     least_budget,
     write_hash_model,
 )
-from engine.schedules import CONTEXT, Lazy, Reference, Tally, run_schedules
+from engine.schedules import OpenEngine, run_schedules
+from engine.tracking import CONTEXT, Lazy, Reference, Tally
 from mtlqwen import _core
 
 # MTLQWEN_SCHEDULE_SEED=n repeats schedule n alone.
 ONLY = os.environ.get("MTLQWEN_SCHEDULE_SEED")
-BUNDLE_BYTES = 4 * 128 * 64 * 2  # 4 planes of 128 tokens, 2 heads of 32 halves each
-
-OpenEngine = Callable[[random.Random], _core.Engine]
+BLOCK_TOKENS = (64, 128, 256)
+TOKEN_BYTES = 4 * 2 * 64 * 2  # 4 planes of 2 heads of 64 halves each
 
 
 def seeds(first: int, n: int) -> Sequence[int]:
@@ -38,27 +39,41 @@ def opener(
     geometry: Geometry, model: str, kernels: str, *, deterministic: bool | None = None
 ) -> OpenEngine:
     """Engines with one to eight slots, memory for all of them or for hardly more than one."""
-    bank = bank_bytes(geometry, BUNDLE_BYTES)
-    # Those that are not deterministic need more, so the others have memory to spare.
-    least = {
-        slots: least_budget(model, kernels, slots, deterministic=bool(deterministic))
-        for slots in (1, 2, 3, 5, 8)
-    }
 
-    def open_engine(rng: random.Random) -> _core.Engine:
-        slots = rng.choice(list(least))
-        # For one of a whole context, three blocks, or for some of one block each and no more.
-        others = rng.randint(slots // 2, slots - 1) * (2 * bank + BUNDLE_BYTES)
-        scarce = least[slots] + max(others - 2 * BUNDLE_BYTES, 0)
-        return _core.Engine(
+    @cache
+    def least(slots: int, block_tokens: int) -> int:
+        # Those that are not deterministic need more, so the others have memory to spare.
+        return least_budget(
+            model,
+            kernels,
+            slots,
+            deterministic=bool(deterministic),
+            block_tokens=block_tokens,
+        )
+
+    def open_engine(rng: random.Random) -> tuple[_core.Engine, int]:
+        slots, block_tokens = rng.choice((1, 2, 3, 5, 8)), rng.choice(BLOCK_TOKENS)
+        bundle_bytes = block_tokens * TOKEN_BYTES
+        # For one of a whole context, or for some of one block each, and no more.
+        block = bundle_bytes + 2 * bank_bytes(geometry, bundle_bytes)
+        others = rng.randint(slots // 2, slots - 1) * block
+        others -= (-(-CONTEXT // block_tokens) - 1) * bundle_bytes
+        scarce = least(slots, block_tokens) + max(others, 0)
+        engine = _core.Engine(
             model,
             kernels=kernels,
             context=CONTEXT,
             slots=slots,
-            memory_budget=rng.choice([None, scarce, scarce]),
+            memory_budget=rng.choice([None, scarce, scarce, scarce + rng.randint(1, 8) * block]),
             prefill_share=rng.choice([0.0, 0.25, 1.0]),
             deterministic=rng.random() < 0.5 if deterministic is None else deterministic,
+            checkpoint_interval=rng.choice([0, 16, 16, 64, 128, 512]),
+            block_tokens=block_tokens,
+            cache_memory=rng.choice(
+                [None, 1 << 30, rng.randint(2, 8) * bundle_bytes, rng.choice([0, None])]
+            ),
         )
+        return engine, block_tokens
 
     return open_engine
 
@@ -68,7 +83,9 @@ def hash_engine(
     root: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[list[Lazy], OpenEngine]:
     model, path = write_hash_model(tmp_path_factory.mktemp("hash"))
-    return hash_references(model, 12), opener(GEOMETRY, str(path), build_hash_kernels(root))
+    return hash_references(model, 12, n_kin=36), opener(
+        GEOMETRY, str(path), build_hash_kernels(root)
+    )
 
 
 def check(tally: Tally, n: int) -> None:
@@ -79,13 +96,24 @@ def check(tally: Tally, n: int) -> None:
     assert tally.faults > n / 10
     assert tally.interrupts > n / 2
     assert min(tally.ends.get(end, 0) for end in ("length", "stop", "cancelled", "error")) > n / 10
+    assert tally.hits > n
+    assert tally.partial_hits > n / 10
+    assert tally.mid_block_hits > n / 2
+    assert tally.evictions > n / 4
+    assert min(tally.saved, tally.loaded) > n / 4
+    assert min(tally.loaded_hits, tally.file_faults) > n / 40
+
+
+def near(references: list[Lazy]) -> list[Lazy]:
+    """The shorter ones: quick to compute."""
+    return sorted(references, key=lambda reference: len(reference.prompt))[:24]
 
 
 def test_schedules_give_what_each_sequence_gives_alone(
     hash_engine: tuple[list[Lazy], OpenEngine],
 ) -> None:
     references, open_engine = hash_engine
-    check(run_schedules(seeds(0, 40), references[:5], open_engine), 40)
+    check(run_schedules(seeds(0, 40), near(references), open_engine), 40)
 
 
 @pytest.mark.slow
@@ -119,15 +147,24 @@ def real_engine(
     kernels: str, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[list[Reference], OpenEngine]:
     geometry = Geometry(
-        layers="gaga", heads=4, kv_heads=2, gdn_k_heads=2, gdn_v_heads=4, context=CONTEXT
+        layers="gaga",
+        heads=4,
+        kv_heads=2,
+        head_dim=64,
+        gdn_k_heads=2,
+        gdn_v_heads=4,
+        context=CONTEXT,
     )
     path = tmp_path_factory.mktemp("real") / "model.gguf"
     write_gguf(path, random_model(geometry, seed=2))
     alone = _core.Engine(str(path), kernels=kernels, context=CONTEXT, slots=1, deterministic=True)
     rng = random.Random(0)
     references: list[Reference] = []
+    longest = [rng.randrange(geometry.vocab) for _ in range(CONTEXT - 10)]
     for length in (1, 40, 100, 115, 120, 127, 200, 250, CONTEXT - 10):
-        prompt = [rng.randrange(geometry.vocab) for _ in range(length)]
+        shared = rng.randint(0, length)
+        prompt = longest[:shared]
+        prompt += [rng.randrange(geometry.vocab) for _ in range(length - shared)]
         references.append(Alone(alone, prompt, rng.choice([0.0, 1.0])))
     alone.close()
     return references, opener(geometry, str(path), kernels, deterministic=True)
