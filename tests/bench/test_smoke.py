@@ -19,6 +19,10 @@ TINY_SETTINGS = {
         *("--sequences", "1", "3", "--prompt", "4", "--tokens", "3", "--rounds", "1"),
         *("--arriving-prompt", "140", "--arriving", "1", "--prefill-shares", "1.0", "0.125"),
     ],
+    "cache": [
+        *("--prompt", "200", "--rounds", "1", "--steps", "0.01"),
+        *("--intervals", "64", "--block-tokens", "64"),
+    ],
     "overhead": ["--sequences", "1", "3", "--passes", "2", "--rounds", "1"],
     "load": ["--rounds", "1"],
     "ceilings": ["--threads", "1", "2", "--rounds", "1"],
