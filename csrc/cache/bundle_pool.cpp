@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <numeric>
 #include <stdexcept>
 #include <utility>
 
@@ -37,6 +38,30 @@ std::vector<uint32_t> BundlePool::take(uint32_t n) {
   n_used_ += n;
   changed_ = true;
   return taken;
+}
+
+std::vector<uint32_t> BundlePool::take_adjacent(uint32_t n) {
+  const std::optional<uint32_t> first = find_adjacent(n);
+  if (!first) return take(n);
+  std::vector<uint32_t> taken(n);
+  std::iota(taken.begin(), taken.end(), *first);
+  std::erase_if(free_, [&](uint32_t bundle) { return bundle >= *first && bundle < *first + n; });
+  std::fill_n(refs_.begin() + *first, n, 1);
+  n_used_ += n;
+  changed_ = true;
+  return taken;
+}
+
+// The lowest n free bundles in a row, all of one heap.
+std::optional<uint32_t> BundlePool::find_adjacent(uint32_t n) const {
+  uint32_t in_row = 0;
+  for (uint32_t bundle = 0; bundle < refs_.size(); ++bundle) {
+    const uint32_t heap = heaps_plan_.heap_of(bundle);
+    if (bundle % heaps_plan_.heap_bundles == 0) in_row = 0;
+    in_row = refs_[bundle] == 0 && heaps_[heap].bytes() != 0 ? in_row + 1 : 0;
+    if (in_row == n) return bundle + 1 - n;
+  }
+  return std::nullopt;
 }
 
 void BundlePool::share(std::span<const uint32_t> bundles) noexcept {

@@ -5,6 +5,7 @@
 #include <functional>
 #include <optional>
 #include <stdexcept>
+#include <utility>
 
 #include "base/error.hpp"
 #include "base/math.hpp"
@@ -26,10 +27,10 @@ uint64_t bundles_for(uint64_t n_floats, uint64_t bundle_bytes) {
 }  // namespace
 
 GdnBanks::GdnBanks(Device& device, BundlePool& pool, uint64_t n_floats, uint32_t least,
-                   uint64_t max_bytes)
+                   uint64_t max_bytes, uint64_t most_ranges)
     : device_(device), pool_(pool),
       bank_bundles_(static_cast<uint32_t>(bundles_for(n_floats, pool.bundle_bytes()))),
-      bank_bytes_(bank_bundles_ * pool.bundle_bytes()) {
+      bank_bytes_(bank_bundles_ * pool.bundle_bytes()), most_ranges_(most_ranges) {
   if (bank_bundles_ == 0) {
     max_banks_ = kMaxBanks;
     return;
@@ -85,7 +86,7 @@ void GdnBanks::add_spare() {
   }
   spares_.reserve(bank + 1);
   if (bank == banks_.size()) banks_.emplace_back();
-  banks_[bank].bundles = pool_.take(bank_bundles_);
+  banks_[bank].bundles = pool_.take_adjacent(bank_bundles_);
   banks_[bank].has_memory = true;
   spares_.push_back(bank);
 }
@@ -98,6 +99,7 @@ void GdnBanks::reclaim(uint32_t keep) {
   unmap(given);
   for (const uint32_t bank : given) {
     pool_.drop(banks_[bank].bundles);
+    n_ranges_ -= banks_[bank].n_ranges;
     banks_[bank] = {};
   }
   spares_.erase(spares_.begin(), spares_.begin() + n_given);
@@ -134,9 +136,12 @@ void GdnBanks::map(uint32_t bank) {
       }
     }
     mapped_.push_back(bank);
+    uint32_t n_ranges = 0;
     for (const HeapMapping& mapping : plan.mappings()) {
+      n_ranges += static_cast<uint32_t>(mapping.runs.size());
       device_.update_mappings(buffer_, &pool_.heap(mapping.heap), mapping.runs);
     }
+    n_ranges_ += n_ranges - std::exchange(banks_[bank].n_ranges, n_ranges);
   }
   banks_[bank].is_mapped = true;
 }
@@ -162,7 +167,7 @@ void GdnBanks::check_integrity(std::span<const uint32_t> owners) const {
   for (const uint32_t bank : spares_) is_spare.at(bank) = true;
   uint32_t n_owned = 0;
   for (uint32_t bank = 0; bank < banks_.size(); ++bank) {
-    const auto& [bundles, refs, has_memory, is_mapped] = banks_[bank];
+    const auto& [bundles, refs, n_ranges, has_memory, is_mapped] = banks_[bank];
     n_owned += refs != 0 ? 1 : 0;
     if (owners[bank] != refs || is_spare[bank] != (has_memory && refs == 0) ||
         bundles.size() != (has_memory ? bank_bundles_ : 0) || (refs != 0 && !is_mapped)) {

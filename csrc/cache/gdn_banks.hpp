@@ -15,9 +15,11 @@ namespace mtlqwen {
 class GdnBanks {
  public:
   // n_floats: of all layers' states in one bank; 0: a model without GDN layers, whose banks are only
-  // numbers. There are addresses for `least` banks and as many more as max_bytes can hold. Throws
-  // CapacityError, DeviceError.
-  GdnBanks(Device& device, BundlePool& pool, uint64_t n_floats, uint32_t least, uint64_t max_bytes);
+  // numbers. There are addresses for `least` banks and as many more as max_bytes can hold. From
+  // most_ranges mapped ranges on none is added: a process has a limit of them. Throws CapacityError,
+  // DeviceError.
+  GdnBanks(Device& device, BundlePool& pool, uint64_t n_floats, uint32_t least, uint64_t max_bytes,
+           uint64_t most_ranges = 16384);
   ~GdnBanks();
   GdnBanks(const GdnBanks&) = delete;
   GdnBanks& operator=(const GdnBanks&) = delete;
@@ -47,7 +49,9 @@ class GdnBanks {
 
   [[nodiscard]] uint32_t n_spare() const { return static_cast<uint32_t>(spares_.size()); }
   // Banks that take() has addresses for.
-  [[nodiscard]] uint32_t n_free() const { return max_banks_ - n_owned_; }
+  [[nodiscard]] uint32_t n_free() const {
+    return n_ranges_ < most_ranges_ ? max_banks_ - n_owned_ : n_spare();
+  }
   [[nodiscard]] uint64_t held_bytes() const;  // spares included
 
   void add_refs(std::span<uint32_t> refs) const;  // see BundlePool::check_integrity()
@@ -61,6 +65,7 @@ class GdnBanks {
   struct Bank {
     std::vector<uint32_t> bundles;
     uint32_t refs = 0;
+    uint32_t n_ranges = 0;    // that its addresses were mapped in
     bool has_memory = false;  // owned, or a spare
     bool is_mapped = false;
   };
@@ -73,6 +78,8 @@ class GdnBanks {
   BundlePool& pool_;
   uint32_t bank_bundles_;
   uint64_t bank_bytes_;
+  uint64_t most_ranges_;
+  uint64_t n_ranges_ = 0;  // of all banks that have memory
   uint32_t max_banks_ = 0;
   uint32_t n_owned_ = 0;
   Buffer buffer_;

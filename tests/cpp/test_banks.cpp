@@ -1,5 +1,6 @@
 // cache/: banks of GDN states on the device.
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -130,6 +131,33 @@ void test_banks_without_memory_or_address() {
                               "1048576 banks of 8589934592 floats");
 }
 
+// A bank of adjacent bundles is mapped by one range a piece (kSmall has 4), one of scattered bundles
+// by one for each piece of each.
+void test_banks_take_adjacent_bundles_and_count_their_ranges() {
+  BankMemory memory;
+  GdnBanks few(memory.device, memory.pool, kFloats, 1, 100 * kBankBundles * kSmallBundle, 8);
+  std::vector<uint32_t> holes = memory.pool.take(2 * kBankBundles);
+  for (size_t i = 0; i < holes.size(); i += 2) memory.pool.drop({&holes[i], 1});
+  const uint32_t bank = few.take();
+  const std::span<const uint32_t> bundles = few.bundles(bank);
+  for (size_t i = 1; i < bundles.size(); ++i) check_equal(bundles[i], bundles[0] + i);
+  check(few.n_free() > 10);
+  const uint32_t second = few.take();
+  check_equal(few.n_free(), 0U);  // both together have 8 ranges: no more
+  few.drop(second);
+  check_equal(few.n_free(), 1U);  // the spare
+  few.reclaim();
+  check(few.n_free() > 10);
+
+  BankMemory full(2 * kBankBundles - 1);
+  holes = full.pool.take(2 * kBankBundles - 1);
+  for (size_t i = 0; i < holes.size(); i += 2) full.pool.drop({&holes[i], 1});
+  GdnBanks scattered(full.device, full.pool, kFloats, 1, 100 * kBankBundles * kSmallBundle, 17);
+  const uint32_t only = scattered.take();
+  check_equal(scattered.bundles(only)[0], scattered.bundles(only)[1] + 2);  // the last first
+  check(scattered.n_free() > 10);                                           // 16 ranges
+}
+
 void test_a_model_without_states() {
   Device device(library_path);
   BundlePool pool(device, bundle_shape(kSmall));
@@ -182,6 +210,8 @@ int main(int n_arguments, char** arguments) {
               {"a bank is shared and becomes a spare", test_a_bank_is_shared_and_becomes_a_spare},
               {"spares are reclaimed", test_spares_are_reclaimed},
               {"banks without memory or address", test_banks_without_memory_or_address},
+              {"banks take adjacent bundles and count their ranges",
+               test_banks_take_adjacent_bundles_and_count_their_ranges},
               {"a model without states", test_a_model_without_states},
               {"a failed mapping is made again", test_a_failed_mapping_is_made_again}},
              n_arguments > 2 ? arguments[2] : "");
