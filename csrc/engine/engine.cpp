@@ -304,6 +304,7 @@ void Engine::set_pass_rows(uint32_t rows) {
 }
 
 void Engine::check_integrity() {
+  const std::lock_guard device(device_mutex_);  // what is being saved has an owner of its own
   const std::lock_guard lock(mutex_);
   require_open_locked();
   check_memory_locked();

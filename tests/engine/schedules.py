@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from engine.tracking import CONTEXT, Reference, Saved, Tally, Tracked
@@ -25,6 +25,7 @@ FAULTS = ("commit", "mapping", "allocation")
 inject_fault: Callable[[str, int], bool] = _core._testing.inject_fault
 
 
+T = TypeVar("T")
 OpenEngine: TypeAlias = Callable[[random.Random], tuple[_core.Engine, int]]  # with block_tokens
 
 
@@ -182,16 +183,29 @@ class Schedule:
 
     def save_one(self, token_ids: list[int], note: str, with_state: bool) -> None:
         path = self.folder / f"{len(self.files)}.checkpoint"
-        n_state = self.engine.save_checkpoint(str(path), token_ids, note, with_state)
+        n_state = self.file_call(
+            lambda: self.engine.save_checkpoint(str(path), token_ids, note, with_state)
+        )
+        if n_state is None:
+            return
         assert n_state <= len(token_ids) * with_state
         self.files.append(Saved(path, token_ids, note, n_state))
         self.tally.saved += n_state > 0
 
+    def file_call(self, call: Callable[[], T]) -> T | None:
+        """None where it reports a fault from before it."""
+        try:
+            return call()
+        except (CapacityError, DeviceError):
+            if not self.late_failure:
+                raise
+            self.late_failure = False
+            return None
+
     def save_beside_a_step(self) -> None:
         done = self.other_thread.submit(self.save)
-        self.step(check=False)  # what is being saved has one more owner
+        self.step()
         done.result()
-        self.check_books()
 
     def load(self) -> None:
         """A file of this engine, or of one before it, is read; a prompt that begins so follows."""
@@ -199,7 +213,10 @@ class Schedule:
         if not files:
             return
         saved = self.rng.choice(files)
-        token_ids, note, n_cached = self.engine.load_checkpoint(str(saved.path))
+        loaded = self.file_call(lambda: self.engine.load_checkpoint(str(saved.path)))
+        if loaded is None:
+            return
+        token_ids, note, n_cached = loaded
         assert (token_ids, note) == (saved.token_ids, saved.note)
         assert n_cached in (0, saved.n_state)
         if n_cached == 0:
@@ -234,7 +251,7 @@ class Schedule:
         for _ in range(self.rng.randint(0, 3)):
             self.load()
 
-    def step(self, *, check: bool = True) -> bool:
+    def step(self) -> bool:
         self.tally.steps += 1
         if self.late_failure:
             for sequence in self.known:
@@ -246,15 +263,11 @@ class Schedule:
                 raise
             self.late_failure = False
             busy = True
-        if check:
-            self.check_books()
-        self.read()
-        return busy
-
-    def check_books(self) -> None:
         self.engine.check_integrity()
         stats = self.engine.stats()
         assert float(stats["memory_bytes"]) <= 1.02 * float(stats["budget_bytes"]) + STAGING_BYTES
+        self.read()
+        return busy
 
     def read(self) -> None:
         for sequence in self.known:
