@@ -15,14 +15,15 @@ constexpr uint32_t kWaited = 1U << 31;  // of undone_: the leader sleeps until t
 constexpr uint64_t kMostUnits = 1U << 30;  // of one job
 // Longer than the pauses inside a pass, and so short that waiting for work costs a busy machine next to nothing.
 constexpr std::chrono::microseconds kSpin{50};
-// Chunks shrink towards the end: each takes this part of what is left for its thread.
-constexpr uint32_t kChunksPerThread = 4;
+// Of what a thread takes at a time. Larger ones make others wait longer for a slow thread; each costs its call.
+constexpr uint32_t kPieces = 4;
 
 }  // namespace
 
 void Team::add(Helper* helper) {
   helpers_.push_back(helper);
   n_threads_.store(static_cast<uint32_t>(helpers_.size()) + 1, std::memory_order_relaxed);
+  helper->number.store(static_cast<uint32_t>(helpers_.size()), std::memory_order_relaxed);
   helper->team.store(this);
 }
 
@@ -37,50 +38,114 @@ void Team::run(uint64_t units, Function function, void* context) {
   context_ = context;
   for (offset_ = 0; offset_ < units; offset_ += units_) {
     units_ = static_cast<uint32_t>(std::min(units - offset_, kMostUnits));
+    n_parts_ = std::min(units_, static_cast<uint32_t>(helpers_.size()) + 1);
     undone_.store(units_, std::memory_order_relaxed);
-    const uint64_t job = (unclaimed_.load(std::memory_order_relaxed) >> 32) + 1;
-    unclaimed_.store(job << 32 | units_);  // opens the job
-    wake_helpers(units_);
-    const uint32_t done = work();
-    if (undone_.fetch_sub(done, std::memory_order_acq_rel) != done) wait_for_helpers();
+    const uint32_t job = parts_.load(std::memory_order_relaxed).job + 1;
+    parts_.store({.job = job, .left = n_parts_});  // opens the job
+    wake_helpers(n_parts_ - 1);
+    help(0);
+    wait_for_helpers();
   }
 }
 
-// unclaimed_, Helper::team and Helper::asleep are sequentially consistent: either the sleeper sees the job, or we see the
-// sleeper.
-void Team::wake_helpers(uint32_t units) {
-  const size_t n = std::min<size_t>(helpers_.size(), units - 1);
-  for (size_t i = 0; i < n; ++i) helpers_[i]->wake();
+// parts_, Helper::team and Helper::asleep are sequentially consistent: either the sleeper sees the job, or we see the sleeper.
+void Team::wake_helpers(uint32_t n) {
+  for (uint32_t i = 0; i < n; ++i) helpers_[i]->wake();
 }
 
-uint32_t Team::work() {
-  const uint32_t share = n_threads_.load(std::memory_order_relaxed) * kChunksPerThread;
+uint32_t Team::n_rests() const {
+  return std::min(n_threads_.load(std::memory_order_relaxed), kMostRests);
+}
+
+bool Team::has_work() const {
+  if (parts_.load().left != 0) return true;
+  const auto is_left = [](const Rest& rest) { return rest.units.load().count() != 0; };
+  return std::any_of(rests_.begin(), rests_.begin() + n_rests(), is_left);
+}
+
+uint32_t Team::work(uint32_t number) {
   uint32_t done = 0;
-  uint64_t unclaimed = unclaimed_.load(std::memory_order_acquire);
-  while (const auto left = static_cast<uint32_t>(unclaimed)) {
-    const uint32_t count = std::max(1U, left / share);
+  while (true) {
+    Units units = take_part();
+    if (units.count() == 0) units = steal();
+    if (units.count() == 0) return done;
+    done += work_through(units, number);
+  }
+}
+
+Team::Units Team::take_part() {
+  Parts parts = parts_.load(std::memory_order_acquire);
+  while (parts.left != 0) {
     // In sequence with the store that opened the job, hence behind all that it says.
-    if (!unclaimed_.compare_exchange_weak(unclaimed, unclaimed - count, std::memory_order_acq_rel,
-                                          std::memory_order_acquire)) {
+    if (parts_.compare_exchange_weak(parts, {.job = parts.job, .left = parts.left - 1},
+                                     std::memory_order_acq_rel, std::memory_order_acquire)) {
+      const uint64_t index = n_parts_ - parts.left;
+      return {.first = static_cast<uint32_t>(units_ * index / n_parts_),
+              .end = static_cast<uint32_t>(units_ * (index + 1) / n_parts_)};
+    }
+  }
+  return {};
+}
+
+Team::Units Team::steal() {
+  while (true) {
+    std::atomic<Units>* from = nullptr;
+    Units most;
+    for (uint32_t i = 0; i < n_rests(); ++i) {
+      const Units units = rests_[i].units.load(std::memory_order_acquire);
+      if (units.count() <= most.count()) continue;
+      most = units;
+      from = &rests_[i].units;
+    }
+    if (!from) return {};
+    const uint32_t middle = most.first + most.count() / 2;
+    if (from->compare_exchange_strong(most, {.first = most.first, .end = middle},
+                                      std::memory_order_acq_rel, std::memory_order_relaxed)) {
+      return {.first = middle, .end = most.end};
+    }
+  }
+}
+
+// The first piece is taken for good, else two threads could rob each other for ever.
+uint32_t Team::work_through(Units units, uint32_t number) {
+  const uint32_t piece = (units.count() + kPieces - 1) / kPieces;
+  const Units rest{.first = units.first + piece, .end = units.end};
+  std::atomic<Units>* own = number < kMostRests ? &rests_[number].units : nullptr;
+  // Not empty: a helper that has just left the team still works, under the number of the one after it.
+  Units left = own ? own->load(std::memory_order_relaxed) : units;
+  if (left.count() != 0 || !own->compare_exchange_strong(left, rest, std::memory_order_acq_rel)) {
+    call(units);
+    return units.count();
+  }
+  call({.first = units.first, .end = rest.first});
+  uint32_t done = piece;
+  left = own->load(std::memory_order_acquire);
+  while (left.count() != 0) {
+    const uint32_t next = left.first + std::min(left.count(), piece);
+    if (!own->compare_exchange_weak(left, {.first = next, .end = left.end},
+                                    std::memory_order_acq_rel, std::memory_order_acquire)) {
       continue;
     }
-    function_(context_, offset_ + (units_ - left), count);
-    done += count;
-    unclaimed = unclaimed_.load(std::memory_order_acquire);
+    call({.first = left.first, .end = next});
+    done += next - left.first;
+    left = own->load(std::memory_order_acquire);
   }
   return done;
 }
 
-void Team::help() {
-  const uint32_t done = work();
+void Team::help(uint32_t number) {
+  const uint32_t done = work(number);
   if (done == 0) return;
   if (undone_.fetch_sub(done, std::memory_order_acq_rel) == (kWaited | done)) futex_wake(undone_);
 }
 
-// Sleeping hands a busy core to whoever holds the last chunk.
+// Sleeping hands a busy core to whoever holds the last piece.
 void Team::wait_for_helpers() {
   const auto is_done = [this] { return undone_.load(std::memory_order_acquire) == 0; };
-  if (spin_until(kSpin, is_done)) return;
+  while (spin_until(kSpin, [&] { return is_done() || has_work(); })) {
+    if (is_done()) return;
+    help(0);
+  }
   uint32_t undone = undone_.fetch_or(kWaited, std::memory_order_acq_rel) | kWaited;
   while (undone != kWaited) {
     futex_wait(undone_, undone);
@@ -99,7 +164,7 @@ void Helper::live() {
   flush_denormals();
   while (!stops.load()) {
     Team* current = team.load();
-    if (current) current->help();
+    if (current) current->help(number.load(std::memory_order_relaxed));
     const auto is_due = [&] {
       return team.load() != current || (current && current->has_work()) || stops.load();
     };

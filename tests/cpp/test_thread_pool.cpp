@@ -45,17 +45,20 @@ struct Watch {
   void leave() { --inside; }
 };
 
-// More threads than this machine has cores, several turns at once, pauses that let helpers sleep.
+// More threads than this machine has cores, several turns at once, pauses that let helpers sleep, and threads that are held up at
+// random places: first or last, early in a part or late.
 void test_all_units_are_covered_once() {
   ThreadPool pool(7);
   const auto work = [&pool](uint32_t seed) {
     std::mt19937 random(seed);
     for (int round = 0; round < 300; ++round) {
-      const uint64_t units = random() % 200;
+      const uint64_t units = random() % (round % 3 == 0 ? 3000 : 60);
+      const uint32_t salt = random();
       Turn turn(pool, 1 + static_cast<unsigned>(random() % 7));
       std::vector<std::atomic<int>> seen(units);
-      auto body = [&seen](uint64_t first, uint64_t count) {
-        if (first % 16 == 3) nap(100);
+      auto body = [&seen, salt](uint64_t first, uint64_t count) {
+        const uint32_t mixed = (static_cast<uint32_t>(first) + salt) * 0x9E3779B9U;
+        if (mixed >> 28 == 0) nap(static_cast<int>(mixed >> 20 & 255));
         for (uint64_t i = first; i < first + count; ++i) ++seen[i];
       };
       turn.run(units, body);
@@ -119,6 +122,55 @@ void test_a_slow_thread_holds_up_its_own_unit_only() {
     };
     turn.run(8, body);  // few enough to be claimed one by one
     check(was_alone);
+  }
+}
+
+// Of many units it holds up a piece, and what it has not begun goes to the others in a few ranges, not in many.
+void test_the_rest_of_a_slow_thread_is_stolen_in_halves() {
+  constexpr uint64_t kUnits = 1024;
+  ThreadPool pool(4);
+  for (const unsigned n_threads : {2U, 4U}) {
+    Turn turn(pool, n_threads);
+    for (const uint64_t slow : {0, 300, 511, 512, 1000, 1023}) {
+      std::atomic<uint64_t> n_done{0};
+      std::atomic<uint64_t> n_held_up{kUnits};
+      std::atomic<int> n_ranges{0};
+      auto body = [&](uint64_t first, uint64_t count) {
+        thread_local uint64_t next = 0;
+        n_ranges += first != next;
+        next = first + count;
+        if (first <= slow && slow < first + count) {
+          n_held_up = count;
+          check(eventually([&] { return n_done == kUnits - count; }));
+        }
+        n_done += count;
+      };
+      turn.run(kUnits, body);
+      check_equal(n_done.load(), kUnits);
+      check(n_held_up <= kUnits / n_threads / 4);
+      check(n_ranges <= static_cast<int>(n_threads) * 12);
+    }
+  }
+}
+
+// Who takes the first part is stuck with its first piece, who steals from it first is stuck as well; the third does all the rest.
+void test_what_was_stolen_can_be_stolen_again() {
+  constexpr uint64_t kUnits = 600;
+  ThreadPool pool(3);
+  Turn turn(pool, 3);
+  for (int round = 0; round < 20; ++round) {
+    std::atomic<bool> is_thief_stuck{false};
+    std::atomic<uint64_t> n_done{0};
+    std::atomic<uint64_t> n_held_up{0};
+    auto body = [&](uint64_t first, uint64_t count) {
+      if (first == 0 || (first < kUnits / 3 && !is_thief_stuck.exchange(true))) {
+        n_held_up += count;
+        check(eventually([&] { return n_done + n_held_up >= kUnits; }));
+      }
+      n_done += count;
+    };
+    turn.run(kUnits, body);
+    check_equal(n_done.load(), kUnits);
   }
 }
 
@@ -251,6 +303,9 @@ int main() {
       {"more_units_than_a_word_counts", test_more_units_than_a_word_counts},
       {"a_turn_has_its_threads_and_no_more", test_a_turn_has_its_threads_and_no_more},
       {"a_slow_thread_holds_up_its_own_unit_only", test_a_slow_thread_holds_up_its_own_unit_only},
+      {"the_rest_of_a_slow_thread_is_stolen_in_halves",
+       test_the_rest_of_a_slow_thread_is_stolen_in_halves},
+      {"what_was_stolen_can_be_stolen_again", test_what_was_stolen_can_be_stolen_again},
       {"turns_share_the_threads", test_turns_share_the_threads},
       {"small_turns_run_side_by_side", test_small_turns_run_side_by_side},
       {"a_turn_of_more_threads_than_the_pool_has", test_a_turn_of_more_threads_than_the_pool_has},
