@@ -24,6 +24,12 @@ constexpr uint32_t kTileRows = 6;  // totals in memory cost less than weights lo
 #else
 constexpr uint32_t kTileRows = 3;
 #endif
+// Sums of a row in multiply_column(): with one, the products of eight rows wait for one another.
+#if defined(__AVX512VNNI__)
+constexpr uint32_t kChains = 2;
+#else
+constexpr uint32_t kChains = 1;
+#endif
 constexpr uint32_t kUnpackRows = 8;  // whose products take as long as unpacking their panel
 
 #if defined(__AVX512BW__)
@@ -88,7 +94,7 @@ MTLQWEN_INLINE WideInts multiply(Pairs w, Pairs x) {
 }
 
 // Two neighbouring elements of a row in every lane.
-MTLQWEN_INLINE Pairs broadcast2(const int16_t* x) {
+MTLQWEN_INLINE Pairs broadcast2(const void* x) {
   int32_t two;
   __builtin_memcpy(&two, x, sizeof two);
   return (Pairs)WideInts(two);

@@ -155,40 +155,53 @@ MTLQWEN_INLINE void ask_near(const uint8_t* weights, uint64_t offset, uint64_t r
   }
 }
 
+// Row r of rows that are `stride` bytes apart. Addresses of a base and 0 to 3 strides need few
+// registers; eight of any kind do not fit.
+MTLQWEN_INLINE const uint8_t* nth_row(const uint8_t* first, uint64_t stride, uint32_t r) {
+  const uint8_t* base = first + r / 4 * 4 * stride;
+  return base + r % 4 * stride;
+}
+
 // The products of kRows rows with the 16 outputs whose weights start at `weights`, for few rows:
-// what is unpacked is used at once and not stored. The same additions as in multiply_tile().
+// what is unpacked is used at once and not stored. The same additions as in multiply_tile(), but for
+// those of integers.
 template <uint32_t kRows, class Format>
 __attribute__((noinline, min_vector_width(512))) static void
 multiply_column(const uint8_t* weights, RowsPart rows, Wide* sums) {
   const uint64_t row_bytes = Format::row_bytes(rows.k);
+  const uint64_t stride = int16_row_bytes(rows.k);
+  const uint8_t* quants = rows.first;
+  const auto* scales = reinterpret_cast<const uint8_t*>(int16_scales(rows.first, rows.k));
   Ahead ahead(weights + kPanelOutputs * row_bytes);
-  const int16_t* quants[kRows];
-  const float* scales[kRows];
   Wide totals[kRows] = {};
-  for (uint32_t r = 0; r < kRows; ++r) {
-    const uint8_t* row = rows.first + r * int16_row_bytes(rows.k);
-    quants[r] = int16_quants(row);
-    scales[r] = int16_scales(row, rows.k);
-  }
   for (uint32_t b = 0; b < rows.k / kInt16Qblock; ++b) {
+    const uint8_t* qblock = weights + b * Format::kQblockBytes;
     ahead.advance(kPanelOutputs * Format::kQblockBytes);
-    ask_near(weights, b * Format::kQblockBytes + kNearBytes, row_bytes);
-    const Column column = Format::column(weights + b * Format::kQblockBytes, row_bytes);
-    WideInts products[kRows] = {};
+    // Two qblocks are about a cache line.
+    if (b % 2 == 0) ask_near(weights, b * Format::kQblockBytes + kNearBytes, row_bytes);
+    const Column column = Format::column(qblock, row_bytes);
+    WideInts products[kChains][kRows] = {};
 #pragma unroll
     for (uint32_t s = 0; s < kSteps; ++s) {
       const Pairs w = column.pairs(s);
 #pragma unroll
       for (uint32_t r = 0; r < kRows; ++r) {
-        products[r] = multiply(products[r], w, broadcast2(quants[r] + b * kInt16Qblock + s * 2));
+        WideInts& product = products[s % kChains][r];
+        product = multiply(product, w, broadcast2(nth_row(quants, stride, r) + s * 4));
       }
     }
-    const Wide weight_scales = Format::scales(weights + b * Format::kQblockBytes, row_bytes);
+    const Wide weight_scales = Format::scales(qblock, row_bytes);
 #pragma unroll
     for (uint32_t r = 0; r < kRows; ++r) {
-      const Wide product = __builtin_convertvector(products[r], Wide) * weight_scales;
-      totals[r] = multiply_add(product, Wide(scales[r][b]), totals[r]);
+      WideInts integers = products[0][r];
+#pragma unroll
+      for (uint32_t c = 1; c < kChains; ++c) integers += products[c][r];
+      const Wide product = __builtin_convertvector(integers, Wide) * weight_scales;
+      const Wide scale = *reinterpret_cast<const float*>(nth_row(scales, stride, r));
+      totals[r] = multiply_add(product, scale, totals[r]);
     }
+    quants += kInt16Qblock * sizeof(int16_t);
+    scales += sizeof(float);
   }
   for (uint32_t r = 0; r < kRows; ++r) sums[r] = totals[r];
 }
