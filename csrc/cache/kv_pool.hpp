@@ -62,6 +62,7 @@ class KvPool {
   // listed until they are known to be done: a pass that was stopped may not have made them. Until
   // then the copied block must not be shared.
   [[nodiscard]] std::vector<BlockCopy> pending_copies() const;
+  [[nodiscard]] bool has_pending_copy(uint32_t slot) const { return pending_.at(slot).has_value(); }
   void copies_done();
 
   // The window: addresses through which the bundles of a checkpoint, and no slot's, are read or

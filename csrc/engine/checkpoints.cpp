@@ -134,8 +134,10 @@ void Engine::remember_locked(const Sequence& sequence, const Query& query) {
   }
 }
 
-// A sequence leaves its bank and its bundles, shared. What cannot be kept is not kept.
+// A sequence leaves its bank and its bundles, shared. What cannot be kept is not kept; nor is a block
+// whose copy a stopped pass has not made.
 void Engine::publish_locked(const Sequence& sequence, uint32_t n_tokens, uint32_t bank) {
+  if (runtime_->kv_pool.has_pending_copy(*sequence.slot)) return;
   PrefixCache& cache = runtime_->cache;
   const std::span<const uint32_t> bundles = runtime_->kv_pool.bundles(*sequence.slot);
   try {

@@ -25,6 +25,7 @@ class Archive;
 class CheckpointFile;
 class Runtime;
 struct HostState;
+class Transfer;
 struct PackedQuery;
 struct Recall;
 struct StateOrigin;
@@ -193,6 +194,7 @@ class Engine {
   // Checkpoints and files (files.cpp). Those without _locked hold the device, but not the mutex.
   const StateOrigin& open_files();
   void queue_for_disk_locked(const Sequence& sequence);
+  void run_copy(const std::function<void(Transfer&)>& copy);
   [[nodiscard]] std::optional<HostState> read_state(std::span<const int32_t> token_ids,
                                                     bool exactly);
   uint32_t publish_file(const CheckpointFile& file);

@@ -24,6 +24,24 @@ const StateOrigin& Engine::open_files() {
   return *runtime_->origin;
 }
 
+// Only close() stops a copy. One that the device fails at is like a pass that failed: what was mapped
+// before it may be what failed.
+void Engine::run_copy(const std::function<void(Transfer&)>& copy) {
+  try {
+    copy(*runtime_->transfer);
+  } catch (const FormatError&) {
+    throw;
+  } catch (const Aborted&) {
+    const std::lock_guard lock(mutex_);
+    require_open_locked();
+    throw;
+  } catch (const Error&) {
+    const std::lock_guard lock(mutex_);
+    fail_live_locked(std::current_exception());
+    throw;
+  }
+}
+
 // A checkpoint with an owner beside the cache: it can be read while others are evicted.
 class Engine::Pin {
  public:
@@ -41,7 +59,11 @@ class Engine::Pin {
   Pin& operator=(const Pin&) = delete;
 
   [[nodiscard]] HostState read() const {
-    return engine_.runtime_->transfer->read(recall_.n_tokens, recall_.bank, recall_.bundles);
+    HostState state;
+    engine_.run_copy([&](Transfer& transfer) {
+      state = transfer.read(recall_.n_tokens, recall_.bank, recall_.bundles);
+    });
+    return state;
   }
   [[nodiscard]] const Recall& recall() const { return recall_; }
 
@@ -90,17 +112,19 @@ uint32_t Engine::publish_file(const CheckpointFile& file) {
     runtime.pool.drop(bundles);
     runtime.banks.drop(bank);
   };
+  bool is_kept = false;
   try {
-    runtime.transfer->write(file, bank, bundles);
+    run_copy([&](Transfer& transfer) { transfer.write(file, bank, bundles); });
     const std::lock_guard lock(mutex_);
     runtime.banks.confirm();
     runtime.cache.publish(tokens, bank, bundles);
+    is_kept = runtime.cache.contains(tokens);
   } catch (...) {
     give_up();
     throw;
   }
   give_up();
-  return header.state_tokens;
+  return is_kept ? header.state_tokens : 0;
 }
 
 uint32_t Engine::save_checkpoint(const std::string& path, const std::vector<int32_t>& token_ids,
@@ -120,15 +144,21 @@ uint32_t Engine::save_checkpoint(const std::string& path, const std::vector<int3
   return header.state_tokens;
 }
 
+// Passes wait for the copy, not for the disk.
 SavedCheckpoint Engine::load_checkpoint(const std::string& path) {
-  const DeviceGuard guard(*this);
-  const CheckpointFile file(path, open_files());
+  StateOrigin origin;
+  {
+    const DeviceGuard guard(*this);
+    origin = open_files();
+  }
+  const CheckpointFile file(path, origin);
   file.verify();
   const std::span<const int32_t> tokens = file.header().token_ids;
   if (std::ranges::any_of(tokens, [&](int32_t id) { return id < 0 || id >= int64_t{vocab_}; })) {
     throw FormatError(concat("[checkpoint] ", path, ": a token id is out of range (want 0 to ",
                              vocab_ - 1, "); the file is damaged"));
   }
+  const DeviceGuard guard(*this);
   return {.token_ids = {tokens.begin(), tokens.end()},
           .note = std::string(file.header().note),
           .n_cached = publish_file(file)};
@@ -167,22 +197,29 @@ bool Engine::write_one_to_disk() {
   }
 }
 
-// Between passes, as long as the disk keeps up; an idle engine waits for it, but not long.
+// Between passes, as long as the disk keeps up; an idle engine waits for it, but not long. What was
+// asked to stop was the pass before.
 bool Engine::feed_disk(bool idle) {
   if (!archive_) return false;
   {
     const std::lock_guard lock(mutex_);
-    if (to_disk_.empty()) return false;
+    if (closed_ || to_disk_.empty()) return false;
+    runtime_->device.clear_abort();
   }
   if (!archive_->has_room() && !(idle && archive_->wait_for_room(kDiskPatience))) return idle;
   return write_one_to_disk();
 }
 
-// The engine closes: what waits is written, whatever it takes.
+// The engine closes: what waits is written, however long that takes. Where the device fails, it is
+// lost: nobody could close the engine else.
 void Engine::flush_disk() {
   if (!archive_) return;
   runtime_->device.clear_abort();
-  while (write_one_to_disk()) {}
+  try {
+    while (write_one_to_disk()) {}
+  } catch (const std::exception&) {
+    to_disk_.clear();
+  }
   archive_.reset();
 }
 
@@ -217,6 +254,8 @@ void Engine::fetch_prefix(const std::vector<int32_t>& request, uint32_t cached) 
     stats_.disk_hits += n_tokens != 0 ? 1 : 0;
   } catch (const FormatError&) {
     store.discard(file->path());
+  } catch (const CapacityError&) {
+    return;  // it is computed, then
   }
 }
 

@@ -59,6 +59,14 @@ bool is_regular(const Descriptor& file) {
   return ::fstat(file.id(), &status) == 0 && S_ISREG(status.st_mode);
 }
 
+// A rename would put a file in the place of a device, which is then gone for all.
+void require_replaceable(const std::filesystem::path& target) {
+  struct stat status{};
+  if (::stat(target.c_str(), &status) != 0 || S_ISREG(status.st_mode)) return;
+  throw FormatError(
+      concat("[file] ", target.string(), ": is there, and no regular file; name another"));
+}
+
 // O_NOFOLLOW: a link planted in a shared directory must not choose what is written over.
 // O_NONBLOCK: opening a FIFO would wait.
 Descriptor open_partial(const std::filesystem::path& partial, int flags) {
@@ -77,6 +85,7 @@ std::filesystem::path PartialFile::partial_path(const std::filesystem::path& tar
 }
 
 std::optional<PartialFile> PartialFile::open(const std::filesystem::path& target, uint64_t bytes) {
+  require_replaceable(target);
   const std::filesystem::path partial = partial_path(target);
   while (true) {
     Descriptor file = open_partial(partial, O_CREAT);

@@ -360,4 +360,6 @@ def _finish(turn: Turn, generation: Generation) -> ChatResult:
 def _path(path: object) -> Path:
     if not isinstance(path, (str, Path)) or path == "":
         raise TypeError(f"[session] path: not a path (got {path!r})")
+    if "\0" in str(path):
+        raise ValueError(f"[session] path: holds a null character (got {str(path)!r})")
     return Path(path)

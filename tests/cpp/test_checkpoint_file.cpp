@@ -292,7 +292,11 @@ void refuses_what_is_no_file() {
   check_throws<FormatError>([&] { write_small(directory.path() / "no" / "a"); },
                             "cannot be made (got No such file");
   fs::create_directory(directory.path() / "a");
-  check_throws<FormatError>([&] { write_small(directory.path() / "a"); }, "cannot be replaced");
+  check_throws<FormatError>([&] { write_small(directory.path() / "a"); }, "no regular file");
+  const fs::path fifo = directory.path() / "fifo";
+  check_equal(::mkfifo(fifo.c_str(), 0600), 0);
+  check_throws<FormatError>([&] { write_small(fifo); }, "no regular file");
+  check(fs::is_fifo(fifo));
   fs::create_symlink(directory.path() / "text", directory.path() / "b.partial");
   check_throws<FormatError>([&] { write_small(directory.path() / "b"); }, "cannot be made");
   check_equal(fs::file_size(directory.path() / "text"), 9U);

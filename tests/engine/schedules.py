@@ -200,6 +200,8 @@ class Schedule:
             if not self.late_failure:
                 raise
             self.late_failure = False
+            for sequence in self.known:
+                sequence.may_fail |= sequence.ended is None
             return None
 
     def save_beside_a_step(self) -> None:
@@ -228,8 +230,9 @@ class Schedule:
             self.submit_one(self.rng.choice(kin))
 
     def faulty_file(self) -> None:
-        """A commit, mapping or allocation of a file's way fails; no sequence minds."""
+        """A commit, mapping or allocation of a file's way fails, the first two like a pass."""
         kind = self.rng.choice(FAULTS)
+        waiting = [s for s in self.known if s.ended is None and not s.may_fail]
         inject_fault(kind, 1)
         raised = False
         try:
@@ -239,6 +242,10 @@ class Schedule:
         fired = not inject_fault(kind, 0)
         self.tally.file_faults += fired
         assert fired or not raised
+        if raised and kind != "allocation":
+            for sequence in waiting:
+                sequence.may_fail = True
+            self.read()
         if fired and not raised and kind == "mapping":
             self.late_failure = True  # the next commit reports it
         assert len(list(self.folder.iterdir())) == len(self.files), "a part of a file is left"

@@ -85,6 +85,14 @@ def test_a_shorter_context_does_not_take_the_state(open_engine: Open, saved: Pat
     assert open_engine(context=200).load_checkpoint(str(saved)) == (PROMPT, NOTE, 0)
 
 
+def test_a_state_that_the_cache_has_no_room_for_is_not_cached(
+    open_engine: Open, saved: Path
+) -> None:
+    engine = open_engine(cache_memory=1 << 16)
+    assert engine.load_checkpoint(str(saved)) == (PROMPT, NOTE, 0)
+    assert engine.stats()["cache_checkpoints"] == 0
+
+
 def test_another_models_file_is_refused(kernels: str, saved: Path, tmp_path: Path) -> None:
     other = write_gguf(tmp_path / "other.gguf", random_model(GEOMETRY, seed=8))
     engine = _core.Engine(str(other), kernels=kernels)

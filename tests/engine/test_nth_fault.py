@@ -193,6 +193,27 @@ def test_banks_whose_mapping_failed_are_mapped_again(scenario: Scenario) -> None
     engine.close()
 
 
+def test_banks_of_a_load_whose_mapping_failed_are_mapped_again(
+    scenario: Scenario, tmp_path: Path
+) -> None:
+    prompt, tokens = scenario.expected[2]
+    path = str(tmp_path / "saved")
+    engine = scenario.open()
+    run_all(engine, [submit(engine, prompt, max_tokens=N_TOKENS, seed=2)])
+    assert engine.save_checkpoint(path, prompt, "", True) > 0
+    engine.close()
+    for nth in (1, 2):  # of the bank, of keys and values
+        engine = scenario.open()
+        inject_fault("mapping", nth)
+        with pytest.raises(CapacityError, match="mapped ranges"):
+            engine.load_checkpoint(path)
+        engine.check_integrity()
+        again = submit(engine, prompt, max_tokens=N_TOKENS, seed=2)
+        run_all(engine, [again])
+        assert again.token_ids == tokens
+        engine.close()
+
+
 def test_who_waits_goes_on_when_all_that_were_planned_get_no_memory(scenario: Scenario) -> None:
     engine = scenario.open(slots=1)
     prompt, tokens = scenario.expected[0]

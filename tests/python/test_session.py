@@ -320,6 +320,11 @@ def test_wrong_arguments(engine: Engine, tmp_path: Path) -> None:
         (lambda: engine.session().save(3), TypeError, "[session] path: not a path"),  # type: ignore[arg-type]
         (lambda: engine.session().save(tmp_path / "no" / "a"), FileNotFoundError, "no such folder"),
         (lambda: engine.load_session(""), TypeError, "[session] path: not a path"),
+        (
+            lambda: engine.session().save("a\0b"),
+            ValueError,
+            "[session] path: holds a null character",
+        ),
         (lambda: engine.load_session(tmp_path / "no"), FileNotFoundError, "no such file"),
     ]
     for call, error, words in wrong:
