@@ -12,6 +12,7 @@
 #include "base/error.hpp"
 #include "check.hpp"
 #include "engine/engine.hpp"
+#include "files.hpp"
 #include "gpu/platform.hpp"
 
 namespace mtlqwen::testing {
@@ -19,6 +20,7 @@ namespace {
 
 constexpr char kModel[] = "python/mtlqwen/models/tiny/tiny-qwen3.5-Q8_0.gguf";
 constexpr uint32_t kTokens = 6;
+constexpr uint32_t kLongPrompt = 200;  // more than a block
 
 std::string library_path;  // the program's first argument
 
@@ -69,12 +71,13 @@ std::thread stepper(Engine& engine) {
 }
 
 // A caller: submits, reads, sometimes cancels or walks away.
-std::thread caller(Engine& engine, uint32_t seed, std::atomic<uint32_t>& n_ended) {
+std::thread caller(Engine& engine, uint32_t seed, std::atomic<uint32_t>& n_ended,
+                   uint32_t longest = 40) {
   auto random = std::make_shared<std::mt19937>(seed);
-  return until_closed([&engine, random, &n_ended] {
+  return until_closed([&engine, random, &n_ended, longest] {
     const auto draw = [&](uint32_t n) { return static_cast<uint32_t>((*random)() % n); };
     const auto priority = static_cast<int32_t>(draw(3));
-    const SequenceId id = engine.submit(prompt(1 + draw(40)), request(priority));
+    const SequenceId id = engine.submit(prompt(1 + draw(longest)), request(priority));
     const uint32_t moves = draw(30);
     for (uint32_t i = 0; i < moves; ++i) {
       if (engine.poll(id).finish != FinishReason::kNone) ++n_ended;
@@ -126,6 +129,43 @@ void test_an_engine_may_be_closed_at_any_moment() {
   }
 }
 
+// Saves what others computed, and loads it again.
+std::thread keeper(Engine& engine, const std::string& path) {
+  return until_closed([&engine, path] {
+    const std::vector<int32_t> ids = prompt(kLongPrompt);
+    (void)engine.save_checkpoint(path, ids, "note", true);
+    check(engine.load_checkpoint(path).token_ids == ids);
+  });
+}
+
+void test_checkpoints_go_to_files_and_back_beside_passes() {
+  const TempDirectory directory;
+  std::mt19937 random(2);
+  std::atomic<uint32_t> n_ended = 0;
+  for (int i = 0; i < 5; ++i) {
+    const auto engine =
+        std::make_unique<Engine>(EngineOptions{.model = kModel,
+                                               .kernels = library_path,
+                                               .context = 256,
+                                               .slots = 3,
+                                               .checkpoint_interval = 64,
+                                               .cache_dir = (directory.path() / "cache").string()},
+                                 nullptr);
+    std::vector<std::thread> threads;
+    threads.push_back(stepper(*engine));
+    for (uint32_t seed = 0; seed < 3; ++seed) {
+      threads.push_back(caller(*engine, seed, n_ended, kLongPrompt));
+    }
+    for (const char* name : {"a", "b"}) {
+      threads.push_back(keeper(*engine, (directory.path() / name).string()));
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(50 + random() % 100));
+    engine->close();
+    for (std::thread& thread : threads) thread.join();
+  }
+  check(n_ended > 0);
+}
+
 void test_a_fault_fails_the_pass_and_not_the_engine() {
   const std::unique_ptr<Engine> engine = open_engine();
   const std::vector<int32_t> alone = finish(*engine, engine->submit(prompt(9), request()));
@@ -154,6 +194,8 @@ int main(int argc, char** argv) {
   if (argc > 1) library_path = argv[1];
   return run({{"many threads use one engine", test_many_threads_use_one_engine},
               {"an engine may be closed at any moment", test_an_engine_may_be_closed_at_any_moment},
+              {"checkpoints go to files and back beside passes",
+               test_checkpoints_go_to_files_and_back_beside_passes},
               {"a fault fails the pass and not the engine",
                test_a_fault_fails_the_pass_and_not_the_engine}},
              argc > 2 ? argv[2] : "");
