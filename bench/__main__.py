@@ -9,7 +9,7 @@ import sys
 from importlib import import_module
 
 BENCHMARKS = (
-    *("kernels", "decode", "prefill", "batch", "cache", "load", "overhead", "peers"),
+    *("kernels", "decode", "rows", "prefill", "batch", "cache", "load", "overhead", "peers"),
     *("ceilings", "instructions", "results"),
 )
 

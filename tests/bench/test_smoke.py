@@ -23,11 +23,12 @@ TINY_SETTINGS = {
         *("--prompt", "200", "--rounds", "1", "--steps", "0.01"),
         *("--intervals", "64", "--block-tokens", "64"),
     ],
+    "rows": ["--rows", "1", "3", "--rounds", "1"],
     "overhead": ["--sequences", "1", "3", "--passes", "2", "--rounds", "1"],
     "load": ["--rounds", "1"],
     "ceilings": ["--threads", "1", "2", "--rounds", "1"],
 }
-N_ROWS = {"decode": 1, "prefill": 2, "batch": 4, "overhead": 4, "load": 4, "ceilings": 2}
+N_ROWS = {"decode": 1, "rows": 2, "prefill": 2, "batch": 4, "overhead": 4, "load": 4, "ceilings": 2}
 FAKE_VALGRIND = """#!/bin/sh
 # The arguments: two options, Python, the driver, the model, the number of tokens.
 test "$MTLQWEN_HOST_ISA" = avx2 || exit 1
