@@ -15,6 +15,8 @@ namespace {
 
 constexpr size_t kMostQueued = 64;  // prefixes that wait to be written; the oldest gives way
 constexpr std::chrono::milliseconds kDiskPatience{10};
+constexpr std::chrono::seconds kClosePatience{10};
+constexpr uint64_t kLargestState = 1ULL << 30;  // bytes; passes wait while it is copied
 
 }  // namespace
 
@@ -98,7 +100,7 @@ uint32_t Engine::publish_file(const CheckpointFile& file) {
     if (!runtime.cache.is_on() || tokens.size() >= context_) return 0;
     if (runtime.cache.contains(tokens)) return header.state_tokens;
     const uint32_t n_blocks = runtime.kv_pool.blocks_of(header.state_tokens);
-    if (!make_room_locked(n_blocks, 1)) return 0;
+    if (!has_reclaimable_locked(n_blocks, 1) || !make_room_locked(n_blocks, 1)) return 0;
     bank = runtime.banks.take();
     try {
       bundles = runtime.pool.take(n_blocks);
@@ -170,6 +172,8 @@ void Engine::queue_for_disk_locked(const Sequence& sequence) {
   if (!archive_) return;
   const auto queue = [&](uint32_t n_tokens) {
     if (n_tokens < runtime_->cache.block_tokens() || n_tokens > sequence.kv_valid) return;
+    const StateOrigin& origin = *runtime_->origin;
+    if (origin.bank_bytes + n_tokens * origin.token_bytes * origin.n_planes > kLargestState) return;
     to_disk_.emplace_back(sequence.request.begin(), sequence.request.begin() + n_tokens);
     if (to_disk_.size() > kMostQueued) to_disk_.pop_front();
   };
@@ -210,13 +214,15 @@ bool Engine::feed_disk(bool idle) {
   return write_one_to_disk();
 }
 
-// The engine closes: what waits is written, however long that takes. Where the device fails, it is
+// The engine closes: what waits is written, as far as the disk gets. Where the device fails, it is
 // lost: nobody could close the engine else.
 void Engine::flush_disk() {
   if (!archive_) return;
   runtime_->device.clear_abort();
   try {
-    while (write_one_to_disk()) {}
+    for (const auto end = Clock::now() + kClosePatience; Clock::now() < end;) {
+      if (archive_->wait_for_room(kDiskPatience) && !write_one_to_disk()) break;
+    }
   } catch (const std::exception&) {
     to_disk_.clear();
   }

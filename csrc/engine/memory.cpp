@@ -86,6 +86,14 @@ bool Engine::make_room_locked(uint32_t n_bundles, uint32_t n_banks) {
   return true;
 }
 
+// Whether evicting all that the cache holds alone would make the room.
+bool Engine::has_reclaimable_locked(uint32_t n_bundles, uint32_t n_banks) const {
+  const GdnBanks& banks = runtime_->banks;
+  const uint64_t wanted = n_bundles + uint64_t{n_banks} * banks.bank_bundles();
+  return wanted <= runtime_->pool.n_free() + uint64_t{banks.n_spare()} * banks.bank_bundles() +
+                       runtime_->cache.reclaimable_bundles();
+}
+
 // Spare banks that nobody asks for go back to the pool where it is short.
 bool Engine::has_room_locked(uint32_t n_bundles, uint32_t n_banks) {
   GdnBanks& banks = runtime_->banks;

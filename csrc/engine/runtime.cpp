@@ -102,10 +102,10 @@ uint64_t Runtime::cache_bytes(const EngineOptions& options) const {
   return options.cache_memory.value_or((budget_bytes - fixed) / 4);
 }
 
-// What weights and arenas leave of the budget is the pool's. It has to hold one sequence, with the
+// What weights, arenas and the staging of files leave of the budget is the pool's. It has to hold one sequence, with the
 // bank that a pass reads and the one that it writes; all slots and the cache are what it is used for.
 void Runtime::divide_budget(const EngineOptions& options) {
-  const uint64_t fixed = device.allocated_bytes();
+  const uint64_t fixed = device.allocated_bytes() + Transfer::kStagingBytes;
   const uint64_t banks_of_one = 2 * banks.bank_bundles();
   const uint32_t least_context = options.context == 0 ? options.block_tokens : context;
   const uint64_t least =

@@ -9,8 +9,6 @@ namespace mtlqwen {
 
 namespace {
 
-constexpr uint64_t kStagingBytes = 4ULL << 20;
-
 // The bundles of a checkpoint stand in the window while this lives.
 class Window {
  public:

@@ -26,6 +26,8 @@ struct HostState {
 // thread at a time.
 class Transfer {
  public:
+  static constexpr uint64_t kStagingBytes = 256ULL << 10;
+
   Transfer(Device& device, KvPool& kv_pool, GdnBanks& banks, const StateOrigin& origin);
 
   // Bank and bundles of a checkpoint of n_tokens. Throws CapacityError, DeviceError.

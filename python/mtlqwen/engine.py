@@ -349,4 +349,6 @@ def _check_cache_dir(path: object) -> str:
         raise TypeError(f"[engine] cache_dir: not a path (got {path!r})")
     if path == "":
         raise ValueError("[engine] cache_dir: empty; want a directory, or None for none")
+    if "\0" in str(path):
+        raise ValueError(f"[engine] cache_dir: no path of a file system (got {str(path)!r})")
     return "" if path is None else str(path)

@@ -19,7 +19,6 @@ import numpy as np
 from engine.tracking import CONTEXT, Reference, Saved, Tally, Tracked
 from mtlqwen import CapacityError, DeviceError, _core
 
-STAGING_BYTES = 4 << 20  # of files, beside the budget
 N_REFERENCES = 7  # of one schedule at most: few enough to be met again
 FAULTS = ("commit", "mapping", "allocation")
 inject_fault: Callable[[str, int], bool] = _core._testing.inject_fault
@@ -272,7 +271,7 @@ class Schedule:
             busy = True
         self.engine.check_integrity()
         stats = self.engine.stats()
-        assert float(stats["memory_bytes"]) <= 1.02 * float(stats["budget_bytes"]) + STAGING_BYTES
+        assert float(stats["memory_bytes"]) <= 1.02 * float(stats["budget_bytes"])
         self.read()
         return busy
 

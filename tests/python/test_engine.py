@@ -265,6 +265,7 @@ def test_wrong_call_is_told_why_and_the_engine_goes_on(
         ({"cache_memory": 1e9}, TypeError, "cache_memory"),
         ({"cache_dir": b"x"}, TypeError, "[engine] cache_dir: not a path (got b'x')"),
         ({"cache_dir": ""}, ValueError, "[engine] cache_dir: empty"),
+        ({"cache_dir": "a\0b"}, ValueError, "[engine] cache_dir: no path of a file system"),
         ({"cache_dir_bytes": 0}, ValueError, "cache_dir_bytes: out of range (got 0, want 1 to"),
         ({"cache_dir_bytes": None}, TypeError, "cache_dir_bytes"),
     ],
