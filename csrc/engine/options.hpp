@@ -19,7 +19,7 @@ struct EngineOptions {
   // Bytes that checkpoints may hold; 0: none are kept; none: a quarter of what weights and arenas
   // leave of the budget.
   std::optional<uint64_t> cache_memory{};
-  std::string cache_dir;                   // of checkpoints that outlive the engine; empty: none do
+  std::string cache_dir{};                 // of checkpoints that outlive the engine; empty: none do
   uint64_t cache_dir_bytes = 10ULL << 30;  // that they may take there
   // Of the rows of a pass, what prefilling sequences may take together while others decode, 0 to 1:
   // 1 brings first tokens soonest, less keeps the gaps between tokens short.

@@ -53,7 +53,7 @@ void test_all_units_are_covered_once() {
     std::mt19937 random(seed);
     for (int round = 0; round < 300; ++round) {
       const uint64_t units = random() % (round % 3 == 0 ? 3000 : 60);
-      const uint32_t salt = random();
+      const auto salt = static_cast<uint32_t>(random());
       Turn turn(pool, 1 + static_cast<unsigned>(random() % 7));
       std::vector<std::atomic<int>> seen(units);
       auto body = [&seen, salt](uint64_t first, uint64_t count) {
