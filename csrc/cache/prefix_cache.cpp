@@ -41,6 +41,11 @@ Recall PrefixCache::peek(Tokens tokens, uint32_t limit) const {
   return recall(look_up(tokens, limit), tokens, limit);
 }
 
+uint32_t PrefixCache::depth(Tokens tokens, uint32_t limit) const {
+  const Checkpoint* checkpoint = look_up(tokens, limit).checkpoint;
+  return checkpoint == nullptr ? 0 : checkpoint->n_tokens();
+}
+
 bool PrefixCache::contains(Tokens tokens) const {
   return tree_.exact(tree_.walk(tokens), tokens) != nullptr;
 }

@@ -49,6 +49,8 @@ class PrefixCache {
   // path behind the one found.
   Recall find(std::span<const int32_t> tokens, uint32_t limit);
   [[nodiscard]] Recall peek(std::span<const int32_t> tokens, uint32_t limit) const;  // counts none
+  // Tokens of the checkpoint alone; 0: there is none.
+  [[nodiscard]] uint32_t depth(std::span<const int32_t> tokens, uint32_t limit) const;
   [[nodiscard]] bool contains(std::span<const int32_t> tokens) const;  // exactly these
 
   // Shares the bank and the bundles of the tokens (one a block, or none at all without attention

@@ -48,7 +48,7 @@ bool Engine::await_prefix_locked(Sequence& sequence) {
   PrefixCache& cache = runtime_->cache;
   if (!cache.is_on() || !sequence.options.recall) return false;
   const uint32_t most = most_recalled(sequence);
-  uint32_t best = cache.peek(sequence.request, most).n_tokens + cache.block_tokens() - 1;
+  uint32_t best = cache.depth(sequence.request, most) + cache.block_tokens() - 1;
   Sequence* leader = nullptr;
   for (auto& [id, other] : sequences_) {
     if (!other.slot || other.pending() == 1) continue;
@@ -95,7 +95,7 @@ void Engine::adopt_locked(Sequence& sequence, const Recall& found) {
 void Engine::count_recall_locked(Sequence& sequence, const Recall& found) {
   sequence.recalled = found.n_tokens;
   if (sequence.started == Clock::time_point{}) {
-    sequence.cached_tokens = std::min(found.n_tokens, sequence.n_prompt);
+    sequence.cached_tokens = found.n_tokens;
   }
   stats_.cached_tokens += found.n_tokens;
   (found.evicted ? stats_.evicted_tokens : stats_.uncovered_tokens) += found.known - found.n_tokens;
@@ -106,7 +106,7 @@ void Engine::count_recall_locked(Sequence& sequence, const Recall& found) {
 uint32_t Engine::recallable_blocks_locked(const Sequence& sequence) const {
   const PrefixCache& cache = runtime_->cache;
   if (!cache.is_on() || !sequence.options.recall) return 0;
-  return cache.peek(sequence.request, most_recalled(sequence)).n_tokens / cache.block_tokens();
+  return cache.depth(sequence.request, most_recalled(sequence)) / cache.block_tokens();
 }
 
 // What the rows of a query leave behind: the states at its boundaries, the last one always.
@@ -149,9 +149,9 @@ void Engine::publish_locked(const Sequence& sequence, uint32_t n_tokens, uint32_
 }
 
 bool Engine::is_boundary(const Sequence& sequence, uint32_t position) const {
-  if (!runtime_->cache.is_on()) return false;
-  return (checkpoint_interval_ != 0 && position % checkpoint_interval_ == 0) ||
-         std::ranges::binary_search(sequence.boundaries, position);
+  return runtime_->cache.is_on() &&
+         !boundaries_between(sequence.boundaries, checkpoint_interval_, position - 1, position, 1)
+              .empty();
 }
 
 // Who ends leaves all that it computed, where that is a block or more beyond what is known: it costs
@@ -160,7 +160,7 @@ void Engine::remember_end_locked(const Sequence& sequence) {
   PrefixCache& cache = runtime_->cache;
   if (!cache.is_on() || sequence.kv_valid <= sequence.recalled) return;
   queue_for_disk_locked(sequence);
-  const uint32_t known = cache.peek(sequence.request, sequence.kv_valid).n_tokens;
+  const uint32_t known = cache.depth(sequence.request, sequence.kv_valid);
   if (sequence.kv_valid < known + cache.block_tokens()) return;
   publish_locked(sequence, sequence.kv_valid, *sequence.bank);
 }

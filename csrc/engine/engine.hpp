@@ -165,6 +165,7 @@ class Engine {
   [[nodiscard]] bool make_room_locked(const Query& query);
   [[nodiscard]] bool make_room_locked(uint32_t n_bundles, uint32_t n_banks);
   [[nodiscard]] bool has_room_locked(uint32_t n_bundles, uint32_t n_banks);
+  [[nodiscard]] uint64_t free_bundles_locked() const;
   [[nodiscard]] bool has_reclaimable_locked(uint32_t n_bundles, uint32_t n_banks) const;
   [[nodiscard]] Sequence* youngest_live_locked();
   void preempt_locked(Sequence& sequence);

@@ -67,7 +67,6 @@ class Engine::Pin {
     });
     return state;
   }
-  [[nodiscard]] const Recall& recall() const { return recall_; }
 
  private:
   Engine& engine_;
@@ -224,7 +223,7 @@ void Engine::flush_disk() {
       if (archive_->wait_for_room(kDiskPatience) && !write_one_to_disk()) break;
     }
   } catch (const std::exception&) {
-    to_disk_.clear();
+    // What was handed over by then is written all the same.
   }
   archive_.reset();
 }
@@ -242,7 +241,7 @@ void Engine::fetch_from_disk() {
       sequence.looked_on_disk = true;
       if (!sequence.options.recall) continue;
       const auto limit = static_cast<uint32_t>(sequence.request.size()) - 1;
-      wanted.emplace_back(sequence.request, runtime_->cache.peek(sequence.request, limit).n_tokens);
+      wanted.emplace_back(sequence.request, runtime_->cache.depth(sequence.request, limit));
     }
   }
   for (const auto& [request, cached] : wanted) fetch_prefix(request, cached);

@@ -23,13 +23,19 @@ bool Engine::has_memory_for_locked(const Sequence& sequence) const {
     wanted_banks += other.bank ? 1 : 2;
   }
   wanted += wanted_banks * banks.bank_bundles();
-  const uint64_t free = runtime_->pool.n_free() + uint64_t{banks.n_spare()} * banks.bank_bundles();
+  const uint64_t free = free_bundles_locked();
   const uint64_t reclaimable = runtime_->cache.reclaimable_bundles();
   if (wanted <= free + reclaimable) return true;
   // What it recalls it need not take, but then nobody can reclaim that.
   const uint64_t recalled = recallable_blocks_locked(sequence);
   return wanted <=
          free + recalled + (reclaimable - std::min(reclaimable, recalled + banks.bank_bundles()));
+}
+
+// Those of spare banks included.
+uint64_t Engine::free_bundles_locked() const {
+  const GdnBanks& banks = runtime_->banks;
+  return runtime_->pool.n_free() + uint64_t{banks.n_spare()} * banks.bank_bundles();
 }
 
 // Memory for every row of the plan, the oldest sequence first. Who loses its slot for it leaves the batch.
@@ -88,10 +94,8 @@ bool Engine::make_room_locked(uint32_t n_bundles, uint32_t n_banks) {
 
 // Whether evicting all that the cache holds alone would make the room.
 bool Engine::has_reclaimable_locked(uint32_t n_bundles, uint32_t n_banks) const {
-  const GdnBanks& banks = runtime_->banks;
-  const uint64_t wanted = n_bundles + uint64_t{n_banks} * banks.bank_bundles();
-  return wanted <= runtime_->pool.n_free() + uint64_t{banks.n_spare()} * banks.bank_bundles() +
-                       runtime_->cache.reclaimable_bundles();
+  const uint64_t wanted = n_bundles + uint64_t{n_banks} * runtime_->banks.bank_bundles();
+  return wanted <= free_bundles_locked() + runtime_->cache.reclaimable_bundles();
 }
 
 // Spare banks that nobody asks for go back to the pool where it is short.

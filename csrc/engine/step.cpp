@@ -64,10 +64,6 @@ class Engine::StepGuard {
 bool Engine::step() {
   StepTrace step;
   RoomTimes& rooms = step.record.rooms;
-  {
-    const std::lock_guard lock(mutex_);
-    require_open_locked();
-  }
   const StepGuard guard(*this);
   const DeviceGuard device(*this);
   fetch_from_disk();

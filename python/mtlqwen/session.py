@@ -103,9 +103,8 @@ class Session:
             thinking=thinking,
         )
         terms = Terms(priority=priority, deadline_s=deadline_s)
-        turn = self._begin(content)
+        turn, generation = self._begin(content, sampling, over, terms)
         try:
-            generation = self._generation(turn, sampling, over, terms)
             collect(self._engine._driver, [generation])
             return _finish(turn, generation)
         finally:
@@ -154,9 +153,8 @@ class Session:
             thinking=thinking,
         )
         terms = Terms(priority=priority, deadline_s=deadline_s)
-        turn = self._begin(content)
+        turn, generation = self._begin(content, sampling, over, terms)
         try:
-            generation = self._generation(turn, sampling, over, terms)
             return Stream(generation, self._engine._driver, self, partial(_end, turn, generation))
         except BaseException:
             turn.end()
@@ -188,9 +186,8 @@ class Session:
             thinking=thinking,
         )
         terms = Terms(priority=priority, deadline_s=deadline_s)
-        turn = self._begin(content)
+        turn, generation = self._begin(content, sampling, over, terms)
         try:
-            generation = self._generation(turn, sampling, over, terms)
             await areader.collect(self._engine._driver, [generation])
             return _finish(turn, generation)
         finally:
@@ -222,9 +219,8 @@ class Session:
             thinking=thinking,
         )
         terms = Terms(priority=priority, deadline_s=deadline_s)
-        turn = self._begin(content)
+        turn, generation = self._begin(content, sampling, over, terms)
         try:
-            generation = self._generation(turn, sampling, over, terms)
             at_end = partial(_end, turn, generation)
             return AsyncStream(generation, self._engine._driver, self, at_end)
         except BaseException:
@@ -319,26 +315,27 @@ class Session:
         turns = len(user_positions(conversation.messages))
         return f"Session({turns} turns, {len(conversation.messages)} messages, {state})"
 
-    def _begin(self, content: str | Messages) -> Turn:
-        """Return the turn that ``content`` begins."""
-        self._engine._driver.check()
-        messages = [{"role": "user", "content": content}] if isinstance(content, str) else content
-        return self._conversation.begin(plain_messages(messages))
-
-    def _generation(
+    def _begin(
         self,
-        turn: Turn,
+        content: str | Messages,
         sampling: SamplingParams | None,
         over: SamplingParams,
         terms: Terms,
-    ) -> Generation:
-        """Return what generates the answer of a turn."""
-        prepare, settings = self._engine._prepare, self._settings
-        params = prepare.params(sampling, over, settings.sampling)
-        generation = prepare.turn(turn.messages, settings.tools, params, terms)
-        turn.cancel = generation.cancel
-        self._conversation.check_open("say")  # whoever closes it from now on cancels
-        return generation
+    ) -> tuple[Turn, Generation]:
+        """Return the turn that ``content`` begins, and what generates its answer."""
+        self._engine._driver.check()
+        messages = [{"role": "user", "content": content}] if isinstance(content, str) else content
+        turn = self._conversation.begin(plain_messages(messages))
+        try:
+            prepare, settings = self._engine._prepare, self._settings
+            params = prepare.params(sampling, over, settings.sampling)
+            generation = prepare.turn(turn.messages, settings.tools, params, terms)
+            turn.cancel = generation.cancel
+            self._conversation.check_open("say")  # whoever closes it from now on cancels
+            return turn, generation
+        except BaseException:
+            turn.end()
+            raise
 
 
 def _end(turn: Turn, generation: Generation, finished: bool) -> None:

@@ -98,7 +98,10 @@ def test_a_block_that_was_not_copied_is_left_to_nobody(stopping: Stopping) -> No
 
 def test_a_late_cancel_stops_no_copy_to_the_disk(stopping: Stopping, tmp_path: Path) -> None:
     engine = stopping.open(slots=8, cache_dir=str(tmp_path))
-    for _ in range(100):
+    rounds = 0
+    # When a cancel comes is the machine's choice; a pass has to be stopped often enough.
+    while rounds < 100 or (rounds < 3000 and int(engine.stats()["passes_stopped"]) <= 10):
+        rounds += 1
         runs = [submit(engine, stopping.tokens(70), max_tokens=1) for _ in range(6)]
         late = submit(engine, stopping.tokens(70), max_tokens=20)
         for _ in range(4):  # the last ones are followed by a copy of what the first ones left
@@ -109,6 +112,6 @@ def test_a_late_cancel_stops_no_copy_to_the_disk(stopping: Stopping, tmp_path: P
             engine.release(run.sequence)
     stats = engine.stats()
     engine.close()
-    assert int(stats["passes_stopped"]) > 0, "when a cancel comes is the machine's choice"
+    assert int(stats["passes_stopped"]) > 10
     assert stats["passes_failed"] == 0
     assert int(stats["disk_written"]) > 100

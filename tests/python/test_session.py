@@ -19,7 +19,7 @@ from mtlqwen import (
     Session,
     ToolCall,
 )
-from mtlqwen.prepare import Terms
+from mtlqwen.generation import Generation
 from mtlqwen.tokenizer import Tokenizer
 from python.conftest import MakeEngine
 from python.fake_core import FakeCore, Script
@@ -257,7 +257,9 @@ async def _called(call: Callable[[str], object], text: str) -> None:
     call(text)
 
 
-def test_a_closed_session_takes_no_turns(engine: Engine, core: FakeCore) -> None:
+def test_a_closed_session_takes_no_turns(
+    engine: Engine, core: FakeCore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with engine.session(thinking=False) as session:
         session.say("a")
         stream = session.stream("b" * 1000)
@@ -274,10 +276,17 @@ def test_a_closed_session_takes_no_turns(engine: Engine, core: FakeCore) -> None
             call()
     session.close()
     closing = engine.session()
-    turn = closing._begin("a")
-    closing.close()  # before there is anything to cancel
-    with pytest.raises(RuntimeError, match="the session is closed"):
-        closing._generation(turn, None, SamplingParams(), Terms())
+    make_turn = engine._prepare.turn
+
+    def close_first(*arguments: Any) -> Generation:
+        closing.close()  # before there is anything to cancel
+        return make_turn(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(engine._prepare, "turn", close_first)
+        with pytest.raises(RuntimeError, match="the session is closed"):
+            closing.say("a")
+    assert not closing.messages
     other = engine.session()
     engine.close()
     with pytest.raises(RuntimeError, match=r"\[engine\] engine: it is closed"):
