@@ -34,8 +34,8 @@ struct QueryArgs {
   MTLQWEN_UINT slot;
   MTLQWEN_UINT bank;         // GDN bank to read; other queries may read it, too
   MTLQWEN_UINT first_write;  // its states are writes[first_write .. first_write + n_writes)
-  MTLQWEN_UINT n_writes;
-  MTLQWEN_UINT reserved;
+  MTLQWEN_UINT n_writes;    // 0: a draft is verified; its rows go to the tape, and no state is kept
+  MTLQWEN_UINT first_tape;  // row of the tape for its first row
 };
 
 // The GDN state after the query's first `rows` rows goes to `bank`, which no query of the pass reads.
@@ -45,6 +45,19 @@ struct StateWriteArgs {
   MTLQWEN_UINT rows;
   MTLQWEN_UINT bank;
   MTLQWEN_UINT reserved;
+};
+
+// The check of one query's draft. Its rows are the anchor and `width` proposals; logit row first_logit + i is what the
+// target says behind row i. accepted: the proposals that equal what the target says in their place, up to the first that
+// does not, or that the target ends with.
+struct VerifyArgs {
+  MTLQWEN_UINT query;
+  MTLQWEN_UINT first_logit;
+  MTLQWEN_UINT width;
+  MTLQWEN_UINT bank;        // for the state after 1 + accepted rows, made from the tape
+  MTLQWEN_UINT first_stop;  // its ids that end a text are stops[first_stop .. first_stop + n_stops)
+  MTLQWEN_UINT n_stops;
+  MTLQWEN_UINT reserved[2];
 };
 
 // How one logit row is sampled.
@@ -80,8 +93,12 @@ struct AttentionArgs {
   MTLQWEN_UINT rotary_dim;   // leading dims that rotate, half-split pairs
   MTLQWEN_UINT slot_tokens;  // virtual token positions reserved for each slot in a plane
   float eps;
-  float scale;  // head_dim ^ -0.5
-  MTLQWEN_UINT reserved;
+  float scale;                // head_dim ^ -0.5
+  MTLQWEN_UINT token_halves;  // from one position of a plane to the next
+  MTLQWEN_UINT first_key;     // nobody sees positions before it
+  MTLQWEN_UINT window;        // keys that far from a row, and farther, are not seen; 0: all are
+  MTLQWEN_UINT causal;  // a row sees the positions up to its own; 0: all rows of its query, too
+  MTLQWEN_UINT gated;   // each head's query is followed by its gate; 0: there are no gates
 };
 
 // One GDN layer's place in a bank: bank_base = banks + bank * bank_floats; state then conv at the offsets.
@@ -117,6 +134,8 @@ struct Candidate {
 static_assert(sizeof(Pass) == 32, "Pass is shared with the kernels");
 static_assert(sizeof(QueryArgs) == 32, "QueryArgs is shared with the kernels");
 static_assert(sizeof(StateWriteArgs) == 16, "StateWriteArgs is shared with the kernels");
+static_assert(sizeof(VerifyArgs) == 32, "VerifyArgs is shared with the kernels");
+static_assert(sizeof(AttentionArgs) == 48, "AttentionArgs is shared with the kernels");
 static_assert(sizeof(SampleArgs) == 32, "SampleArgs is shared with the kernels");
 static_assert(sizeof(GdnArgs) == 48, "GdnArgs is shared with the kernels");
 

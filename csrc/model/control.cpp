@@ -26,31 +26,34 @@ uint32_t blocks_per_split(uint32_t rows, uint32_t longest, uint32_t least, uint3
 
 Control::Control(Device& device, uint32_t slots)
     : arena_(device, arena_bytes(slots), Storage::kShared, "control arrays"),
-      pass_(arena_.take(sizeof(Pass))), logit_pass_(arena_.take(sizeof(Pass))),
-      queries_(arena_.take(slots * sizeof(QueryArgs))),
-      writes_(arena_.take(kPassRows * sizeof(StateWriteArgs))),
-      row_query_(arena_.take(kPassRows * sizeof(uint32_t))),
-      input_ids_(arena_.take(kPassRows * sizeof(int32_t))),
-      logit_rows_(arena_.take(slots * sizeof(uint32_t))),
-      samples_(arena_.take(slots * sizeof(SampleArgs))),
-      sampled_(arena_.take(slots * sizeof(int32_t))) {}
+      buffers_{.index = 0,
+               .pass = arena_.take(sizeof(Pass)),
+               .logit_pass = arena_.take(sizeof(Pass)),
+               .queries = arena_.take(slots * sizeof(QueryArgs)),
+               .writes = arena_.take(kPassRows * sizeof(StateWriteArgs)),
+               .row_query = arena_.take(kPassRows * sizeof(uint32_t)),
+               .input_ids = arena_.take(kPassRows * sizeof(int32_t)),
+               .logit_rows = arena_.take(slots * sizeof(uint32_t)),
+               .samples = arena_.take(slots * sizeof(SampleArgs)),
+               .sampled = arena_.take(slots * sizeof(int32_t))} {}
 
 void Control::pack_query(const PackedQuery& packed, uint32_t index) {
   const Query& query = packed.query;
-  at<QueryArgs>(queries_)[index] = {.first_row = query.first_row,
-                                    .count = query.count,
-                                    .kv_valid = query.kv_valid,
-                                    .slot = query.slot,
-                                    .bank = query.bank,
-                                    .first_write = n_writes_,
-                                    .n_writes = static_cast<uint32_t>(query.writes.size()),
-                                    .reserved = 0};
+  at<QueryArgs>(buffers_.queries)[index] = {.first_row = query.first_row,
+                                            .count = query.count,
+                                            .kv_valid = query.kv_valid,
+                                            .slot = query.slot,
+                                            .bank = query.bank,
+                                            .first_write = n_writes_,
+                                            .n_writes = static_cast<uint32_t>(query.writes.size()),
+                                            .first_tape = 0};
   pack_writes(query, index);
-  std::fill_n(at<uint32_t>(row_query_) + query.first_row, query.count, index);
-  std::copy(packed.tokens.begin(), packed.tokens.end(), at<int32_t>(input_ids_) + query.first_row);
+  std::fill_n(at<uint32_t>(buffers_.row_query) + query.first_row, query.count, index);
+  std::copy(packed.tokens.begin(), packed.tokens.end(),
+            at<int32_t>(buffers_.input_ids) + query.first_row);
   if (!query.emits) return;
-  at<uint32_t>(logit_rows_)[n_logit_rows_] = query.first_row + query.count - 1;
-  at<SampleArgs>(samples_)[n_logit_rows_] = {
+  at<uint32_t>(buffers_.logit_rows)[n_logit_rows_] = query.first_row + query.count - 1;
+  at<SampleArgs>(buffers_.samples)[n_logit_rows_] = {
       .temperature = packed.sampling.temperature,
       .seed_low = static_cast<uint32_t>(packed.sampling.seed),
       .seed_high = static_cast<uint32_t>(packed.sampling.seed >> 32),
@@ -62,7 +65,7 @@ void Control::pack_query(const PackedQuery& packed, uint32_t index) {
 
 void Control::pack_writes(const Query& query, uint32_t index) {
   for (const StateWrite& write : query.writes) {
-    at<StateWriteArgs>(writes_)[n_writes_++] = {
+    at<StateWriteArgs>(buffers_.writes)[n_writes_++] = {
         .query = index, .rows = write.rows, .bank = write.bank, .reserved = 0};
   }
 }
@@ -88,10 +91,10 @@ PassShape Control::pack(std::span<const PackedQuery> queries, uint32_t min_block
   pass.blocks_per_split =
       blocks_per_split(pass.rows, longest, min_blocks_per_split, partial_capacity);
   pass.n_splits = static_cast<uint32_t>(ceil_div(longest, pass.blocks_per_split * kSplitKeys));
-  *at<Pass>(pass_) = pass;
+  *at<Pass>(buffers_.pass) = pass;
   Pass logit_pass = pass;
   logit_pass.rows = pass.n_logit_rows;
-  *at<Pass>(logit_pass_) = logit_pass;
+  *at<Pass>(buffers_.logit_pass) = logit_pass;
   shape.rows = pass.rows;
   shape.n_queries = pass.n_queries;
   shape.n_logit_rows = pass.n_logit_rows;
@@ -101,7 +104,7 @@ PassShape Control::pack(std::span<const PackedQuery> queries, uint32_t min_block
 }
 
 std::span<const int32_t> Control::sampled_ids() const {
-  return {at<int32_t>(sampled_), n_logit_rows_};
+  return {at<int32_t>(buffers_.sampled), n_logit_rows_};
 }
 
 }  // namespace mtlqwen

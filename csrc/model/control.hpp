@@ -27,6 +27,20 @@ struct PackedQuery {
 [[nodiscard]] uint32_t blocks_per_split(uint32_t rows, uint32_t longest, uint32_t least,
                                         uint32_t capacity);
 
+// What the kernels of one pass find everything by.
+struct PassBuffers {
+  uint8_t index = 0;  // of the pass, see StepShape
+  Span pass;
+  Span logit_pass;  // Pass with rows = n_logit_rows
+  Span queries;     // (slots) QueryArgs
+  Span writes;      // (kPassRows) StateWriteArgs
+  Span row_query;   // (kPassRows) uint32
+  Span input_ids;   // (kPassRows) int32
+  Span logit_rows;  // (slots) uint32
+  Span samples;     // (slots) SampleArgs
+  Span sampled;     // (slots) int32, written by sample_pick
+};
+
 // Shared memory; one pass at a time.
 class Control {
  public:
@@ -39,15 +53,7 @@ class Control {
   [[nodiscard]] std::span<const int32_t>
   sampled_ids() const;  // one for each logit row of the last pass
 
-  [[nodiscard]] Span pass() const { return pass_; }
-  [[nodiscard]] Span logit_pass() const { return logit_pass_; }  // rows = n_logit_rows
-  [[nodiscard]] Span queries() const { return queries_; }
-  [[nodiscard]] Span writes() const { return writes_; }
-  [[nodiscard]] Span row_query() const { return row_query_; }
-  [[nodiscard]] Span input_ids() const { return input_ids_; }
-  [[nodiscard]] Span logit_rows() const { return logit_rows_; }
-  [[nodiscard]] Span samples() const { return samples_; }
-  [[nodiscard]] Span sampled() const { return sampled_; }
+  [[nodiscard]] const PassBuffers& buffers() const { return buffers_; }
   [[nodiscard]] uint64_t bytes() const { return arena_.buffer().bytes(); }
 
  private:
@@ -59,14 +65,7 @@ class Control {
   }
 
   Arena arena_;
-  Span pass_, logit_pass_;
-  Span queries_;     // (slots) QueryArgs
-  Span writes_;      // (kPassRows) StateWriteArgs
-  Span row_query_;   // (kPassRows) uint32
-  Span input_ids_;   // (kPassRows) int32
-  Span logit_rows_;  // (slots) uint32
-  Span samples_;     // (slots) SampleArgs
-  Span sampled_;     // (slots) int32, written by sample_pick
+  PassBuffers buffers_;
   uint32_t n_logit_rows_ = 0;
   uint32_t n_writes_ = 0;
 };

@@ -123,7 +123,11 @@ class LayerWalk {
          .slot_tokens = parts_.kv_pool.slot_tokens(),
          .eps = config_.eps,
          .scale = 1.0F / std::sqrt(static_cast<float>(config_.head_dim)),
-         .reserved = 0});
+         .token_halves = config_.n_kv_heads * config_.head_dim,
+         .first_key = 0,
+         .window = 0,
+         .causal = 1,
+         .gated = 1});
     add_to_residual(attended, output);
   }
 
@@ -239,13 +243,13 @@ Forward::Forward(const Parts& parts)
       commands_(parts.device) {
   const Span rope = rope_.take(rope_bytes(parts.config, parts.context));
   fill_rope(static_cast<float*>(rope_.at(rope)), parts.config, parts.context);
-  Recorder recorder(parts.device, program_, args_, control_, parts.deterministic);
+  Recorder recorder(parts.device, program_, args_, control_.buffers(), parts.deterministic);
   LayerWalk(parts, recorder, *scratch_, rope).run();
 }
 
 std::span<const int32_t> Forward::run(std::span<const PackedQuery> queries,
                                       std::span<const BlockCopy> copies) {
-  shape_ = control_.pack(queries, min_blocks_per_split_, kPartialCapacity);
+  shape_[0] = control_.pack(queries, min_blocks_per_split_, kPartialCapacity);
   commands_.begin();
   encode(copies);
   program_.replay(commands_, shape_);

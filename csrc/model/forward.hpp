@@ -73,7 +73,7 @@ class Forward {
   Arena rope_;
   Program program_;
   Commands commands_;
-  PassShape shape_;  // of the last pass
+  StepShape shape_{};  // of the last pass
   Timer::Clock::time_point encoded_{};
 };
 

@@ -29,6 +29,8 @@ uint32_t count_of(Count count, const PassShape& shape) {
     return shape.n_logit_rows;
   case Count::kStateWrites:
     return shape.n_writes;
+  case Count::kVerified:
+    return shape.n_verified;
   }
   return 0;
 }
@@ -65,11 +67,12 @@ void Program::add(Launch launch) {
 }
 
 template <class Barrier, class Run>
-void Program::walk(const PassShape& shape, const Barrier& barrier, const Run& run) const {
+void Program::walk(const StepShape& step, const Barrier& barrier, const Run& run) const {
   bool has_started = false;
   bool barrier_due = false;
   for (const auto& [launch, barrier_before] : launches_) {
     barrier_due |= barrier_before && has_started;
+    const PassShape& shape = step[launch.pass];
     const uint32_t count = count_of(launch.count, shape);
     const QueryRows& serves = launch.serves;
     if (count == 0 || shape.longest < serves.least || shape.shortest > serves.most) continue;
@@ -79,14 +82,15 @@ void Program::walk(const PassShape& shape, const Barrier& barrier, const Run& ru
   }
 }
 
-void Program::replay(Commands& commands, const PassShape& shape) const {
+void Program::replay(Commands& commands, const StepShape& step) const {
   const AutoreleaseScope scope;
   commands.mark();
   const auto barrier = [&] {
     commands.mark();
     commands.barrier();
   };
-  walk(shape, barrier, [&](const Launch& launch, uint32_t count) {
+  walk(step, barrier, [&](const Launch& launch, uint32_t count) {
+    const PassShape& shape = step[launch.pass];
     const Variant& variant = variant_of(launch, count, shape);
     const uint32_t groups_x =
         launch.per_split ? variant.groups_x * shape.n_splits : variant.groups_x;
@@ -99,12 +103,13 @@ void Program::replay(Commands& commands, const PassShape& shape) const {
   commands.mark();
 }
 
-std::vector<KernelGroup> Program::groups(const PassShape& shape,
+std::vector<KernelGroup> Program::groups(const StepShape& step,
                                          std::span<const Timer::Clock::time_point> marks) const {
   std::vector<KernelGroup> groups(1);
   walk(
-      shape, [&] { groups.emplace_back(); },
+      step, [&] { groups.emplace_back(); },
       [&](const Launch& launch, uint32_t count) {
+        const PassShape& shape = step[launch.pass];
         const Variant& variant = variant_of(launch, count, shape);
         groups.back().kernels.push_back(
             {.kernel = variant.pipeline->name, .bytes = bytes_of(launch.traffic, count, shape)});

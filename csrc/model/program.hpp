@@ -16,19 +16,26 @@
 namespace mtlqwen {
 
 // What a launch counts along the y axis of its grid.
-enum class Count : uint8_t { kRows, kQueries, kLogitRows, kStateWrites };
+enum class Count : uint8_t { kRows, kQueries, kLogitRows, kStateWrites, kVerified };
+
+// Passes that one command buffer runs at most: the target's is 0, those of a drafter follow it in the list of launches or
+// stand before it, as they were recorded.
+inline constexpr uint32_t kMaxPasses = 5;
 
 // The counts of one pass that size its grids.
 struct PassShape {
   uint32_t rows = 0;
   uint32_t n_queries = 0;
   uint32_t n_logit_rows = 0;
-  uint32_t n_writes = 0;  // GDN states kept
+  uint32_t n_writes = 0;    // GDN states kept
+  uint32_t n_verified = 0;  // queries whose drafts are checked
   uint32_t n_splits = 0;
   uint32_t shortest = 0;  // rows of a query
   uint32_t longest = 0;
   uint64_t n_keys = 0;  // positions that all queries look back at, their own rows included
 };
+
+using StepShape = std::array<PassShape, kMaxPasses>;
 
 // Bytes that a launch must read and write, each once.
 struct Traffic {
@@ -76,6 +83,7 @@ struct Launch {
   std::vector<uint64_t> buffers{};
   std::vector<Span> reads{};
   std::vector<Span> writes{};
+  uint8_t pass = 0;  // whose counts are meant
   Count count = Count::kRows;
   QueryRows serves{};
   bool per_split = false;           // groups_x counts once for each attention split
@@ -92,10 +100,10 @@ class Program {
  public:
   void add(Launch launch);
   // Encodes every launch between commands.begin() and commit.
-  void replay(Commands& commands, const PassShape& shape) const;
+  void replay(Commands& commands, const StepShape& shape) const;
   // What the replay of this shape did, with the times of its marks. Groups without a mark are left out.
   [[nodiscard]] std::vector<KernelGroup>
-  groups(const PassShape& shape, std::span<const Timer::Clock::time_point> marks) const;
+  groups(const StepShape& shape, std::span<const Timer::Clock::time_point> marks) const;
   [[nodiscard]] size_t n_launches() const { return launches_.size(); }
   [[nodiscard]] size_t n_barriers() const;
 
@@ -107,7 +115,7 @@ class Program {
   [[nodiscard]] bool depends_on_pending(const Launch& launch) const;
   // Calls barrier() and run(launch, count) in the order of a pass, without what it has nothing to do for.
   template <class Barrier, class Run>
-  void walk(const PassShape& shape, const Barrier& barrier, const Run& run) const;
+  void walk(const StepShape& shape, const Barrier& barrier, const Run& run) const;
 
   std::vector<Recorded> launches_;
   std::vector<Span> pending_reads_;  // since the last barrier

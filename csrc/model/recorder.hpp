@@ -20,11 +20,23 @@ struct KvPlanes {
   Span value;
 };
 
-// Lives while the model is loaded. Args structs go into `args`, which outlives the program.
+[[nodiscard]] constexpr uint64_t float_bytes(uint64_t n) { return n * sizeof(float); }
+
+// Where a kernel that writes either floats or int16 rows puts them.
+struct ActivationResult {
+  explicit ActivationResult(const Activation& out)
+      : int16(out.int16.bytes != 0), span(int16 ? out.int16 : out.span),
+        row_bytes(int16 ? int16_row_bytes(out.cols) : float_bytes(out.cols)) {}
+  bool int16;
+  Span span;
+  uint64_t row_bytes;
+};
+
+// Records launches of one pass. Lives while the model is loaded. Args structs go into `args`, which outlives the program.
 class Recorder {
  public:
   // deterministic: only kernels whose bits do not depend on how many rows there are, and no int16.
-  Recorder(Device& device, Program& program, Arena& args, const Control& control,
+  Recorder(Device& device, Program& program, Arena& args, const PassBuffers& pass,
            bool deterministic);
 
   // Whether the linears of a matrix read int16 rows, where their input has some.
@@ -64,7 +76,7 @@ class Recorder {
   };
   void gdn(const GdnTensors& tensors, const GdnArgs& args);
 
-  // The next token of each logit row into control.sampled().
+  // The next token of each logit row into the pass's `sampled`.
   void sample(const Activation& logits, Span candidates, const SampleScanArgs& args);
 
  private:
@@ -97,15 +109,18 @@ class Recorder {
   void add_variants(Launch& launch, uint32_t n, bool accumulates, const Choose& choose);
   void attention_split(const AttentionTensors& tensors, const AttentionArgs& args,
                        const Traffic& traffic);
+  void add(const Simple& simple, const Span& args);
   template <class Args>
-  void add(const Simple& simple, const Args& args);
+  void add(const Simple& simple, const Args& args) {
+    add(simple, args_.put(args));
+  }
   // Binds buffers, args and the Pass of the count; tracks hazards.
   void bind(Launch& launch, const std::vector<Binding>& bindings, const Span& args) const;
 
   Device& device_;
   Program& program_;
   Arena& args_;
-  const Control& control_;
+  const PassBuffers& pass_;
   bool software_;
   bool deterministic_;
   bool int16_;

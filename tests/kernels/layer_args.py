@@ -14,7 +14,7 @@ PASS = np.dtype(
 )
 QUERY = np.dtype(
     [(name, "u4") for name in ("first_row", "count", "kv_valid", "slot", "bank")]
-    + [(name, "u4") for name in ("first_write", "n_writes", "reserved")]
+    + [(name, "u4") for name in ("first_write", "n_writes", "first_tape")]
 )
 WRITE = np.dtype([(name, "u4") for name in ("query", "rows", "bank", "reserved")])
 SAMPLE = np.dtype(
@@ -26,7 +26,8 @@ NORM = np.dtype([("dim", "u4"), ("eps", "f4")])
 ROWS = np.dtype([("dim", "u4")])
 ATTENTION = np.dtype(
     [(name, "u4") for name in ("n_heads", "n_kv_heads", "head_dim", "rotary_dim", "slot_tokens")]
-    + [("eps", "f4"), ("scale", "f4"), ("reserved", "u4")]
+    + [("eps", "f4"), ("scale", "f4")]
+    + [(name, "u4") for name in ("token_halves", "first_key", "window", "causal", "gated")]
 )
 GDN = np.dtype(
     [(name, "u4") for name in ("n_k_heads", "n_v_heads", "head_dim", "k_head_tiled")]
