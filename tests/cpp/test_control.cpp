@@ -44,15 +44,15 @@ void test_state_writes() {
              tokens)};
   const PassShape shape = control.pack(queries, 1, kPassRows);
   check_equal(shape.n_writes, 3U);
-  check(words(device, control.writes(), 12) ==
+  check(words(device, control.buffers().writes, 12) ==
         std::vector<uint32_t>{0, 1, 8, 0, 0, 5, 6, 0, 2, 2, 7, 0});
-  check(words(device, control.queries(), 24) == std::vector<uint32_t>{0, 5, 9, 2, 3, 0, 2, 0,
-                                                                      5, 1, 0, 1, 4, 2, 0, 0,
-                                                                      6, 2, 0, 3, 3, 2, 1, 0});
-  check(words(device, control.pass(), 6) == std::vector<uint32_t>{8, 3, 1, 1, 1, 3});
+  check(words(device, control.buffers().queries, 24) ==
+        std::vector<uint32_t>{0, 5, 9, 2, 3, 0, 2, 0, 5, 1, 0, 1,
+                              4, 2, 0, 0, 6, 2, 0, 3, 3, 2, 1, 0});
+  check(words(device, control.buffers().pass, 6) == std::vector<uint32_t>{8, 3, 1, 1, 1, 3});
   // Nothing of a pass is left in the next.
   check_equal(control.pack({&queries[2], 1}, 1, kPassRows).n_writes, 1U);
-  check(words(device, control.writes(), 4) == std::vector<uint32_t>{0, 2, 7, 0});
+  check(words(device, control.buffers().writes, 4) == std::vector<uint32_t>{0, 2, 7, 0});
 }
 
 // As many as a pass has rows.
@@ -65,12 +65,13 @@ void test_a_state_of_every_row() {
     query.writes.push_back({.rows = rows, .bank = 1000 - rows});
   }
   check_equal(control.pack(std::vector{packed(query, tokens)}, 1, kPassRows).n_writes, kPassRows);
-  const std::vector<uint32_t> writes = words(device, control.writes(), 4 * kPassRows);
+  const std::vector<uint32_t> writes = words(device, control.buffers().writes, 4 * kPassRows);
   for (uint32_t i = 0; i < kPassRows; ++i) {
     check_equal(writes[4 * i + 1], i + 1);
     check_equal(writes[4 * i + 2], 999 - i);
   }
-  check(words(device, control.row_query(), kPassRows) == std::vector<uint32_t>(kPassRows, 0));
+  check(words(device, control.buffers().row_query, kPassRows) ==
+        std::vector<uint32_t>(kPassRows, 0));
 }
 
 }  // namespace
