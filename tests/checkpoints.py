@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from file_formats import Array, encode, gguf_bytes, round_to, safetensors_bytes
+from file_formats import Array, Bytes, encode, gguf_bytes, round_to, safetensors_bytes
 
 CONV_TAPS = 4
 SPECIAL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>", "</think>")
@@ -21,7 +21,10 @@ SPECIAL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>", "</t
 
 @dataclass(frozen=True, kw_only=True)
 class Geometry:
-    """The shapes of a model; `layers` is one letter a layer: g = GDN, a = attention."""
+    """The shapes of a model; `layers` is one letter a layer: g = GDN, a = attention.
+
+    `mtp` adds the multi-token prediction head, one attention layer more.
+    """
 
     hidden: int = 64
     intermediate: int = 96
@@ -35,6 +38,7 @@ class Geometry:
     gdn_v_heads: int = 2
     gdn_head_dim: int = 64
     tied: bool = True
+    mtp: bool = False
     context: int = 512
     eos_id: int = 258
     rope_theta: float = 1e6
@@ -59,7 +63,16 @@ class Geometry:
         out["norm.weight"] = (self.hidden,)
         if not self.tied:
             out["lm_head.weight"] = (self.vocab, self.hidden)
-        return out
+        return out | (self._mtp() if self.mtp else {})
+
+    def _mtp(self) -> dict[str, tuple[int, ...]]:
+        layer = self._mlp() | self._attention()
+        norms = ("pre_fc_norm_embedding", "pre_fc_norm_hidden", "norm")
+        return {
+            "mtp.fc.weight": (self.hidden, 2 * self.hidden),
+            **{f"mtp.{name}.weight": (self.hidden,) for name in norms},
+            **{f"mtp.layers.0.{name}": shape for name, shape in layer.items()},
+        }
 
     def _mlp(self) -> dict[str, tuple[int, ...]]:
         return {
@@ -153,6 +166,7 @@ def hf_config(geometry: Geometry) -> dict[str, Any]:
         "linear_conv_kernel_dim": CONV_TAPS,
         "rms_norm_eps": geometry.eps,
         "max_position_embeddings": geometry.context,
+        "mtp_num_hidden_layers": int(geometry.mtp),
         "tie_word_embeddings": geometry.tied,
         "eos_token_id": geometry.eos_id,
         "hidden_act": "silu",
@@ -166,6 +180,7 @@ def write_hf(
     *,
     dtype: str = "BF16",
     prefix: str = "model.",
+    mtp_prefix: str = "",
     shards: int = 1,
     tokenizer: bool = False,
 ) -> Path:
@@ -176,10 +191,18 @@ def write_hf(
     tensors = {}
     for name, value in model.tensors.items():
         full = name if name == "lm_head.weight" else prefix + name
+        full = mtp_prefix + name if name.startswith("mtp.") else full
         tensors[full] = (dtype, value.shape, encode(value, dtype))
     if tokenizer:
         text = json.dumps(byte_tokenizer(model.geometry.vocab))
         (directory / "tokenizer.json").write_text(text, encoding="utf-8")
+    return write_safetensors(directory, tensors, shards)
+
+
+def write_safetensors(
+    directory: Path, tensors: dict[str, tuple[str, tuple[int, ...], Bytes]], shards: int = 1
+) -> Path:
+    """Write a directory's weights, in one file or in several with an index."""
     if shards == 1:
         (directory / "model.safetensors").write_bytes(safetensors_bytes(tensors))
         return directory
@@ -200,8 +223,8 @@ def write_hf(
 
 def gguf_metadata(geometry: Geometry, *, tokenizer: bool = False) -> dict[str, object]:
     """Return the metadata that llama.cpp's converter writes for such a model."""
-    own = {
-        "block_count": len(geometry.layers),
+    own: dict[str, object] = {
+        "block_count": len(geometry.layers) + geometry.mtp,
         "context_length": geometry.context,
         "embedding_length": geometry.hidden,
         "feed_forward_length": geometry.intermediate,
@@ -210,7 +233,8 @@ def gguf_metadata(geometry: Geometry, *, tokenizer: bool = False) -> dict[str, o
         "attention.key_length": geometry.head_dim,
         "attention.value_length": geometry.head_dim,
         "attention.layer_norm_rms_epsilon": geometry.eps,
-        "attention.recurrent_layers": [kind == "g" for kind in geometry.layers],
+        "attention.recurrent_layers": [kind == "g" for kind in geometry.layers]
+        + [False] * geometry.mtp,
         "rope.dimension_count": geometry.rotary_dim,
         "rope.freq_base": geometry.rope_theta,
         "ssm.conv_kernel": CONV_TAPS,
@@ -219,6 +243,7 @@ def gguf_metadata(geometry: Geometry, *, tokenizer: bool = False) -> dict[str, o
         "ssm.time_step_rank": geometry.gdn_v_heads,
         "ssm.inner_size": geometry.value_channels,
     }
+    own |= {"nextn_predict_layers": 1} if geometry.mtp else {}
     out: dict[str, object] = {"general.architecture": "qwen35"}
     out |= {f"qwen35.{key}": value for key, value in own.items()}
     out["tokenizer.ggml.eos_token_id"] = geometry.eos_id
@@ -250,13 +275,22 @@ GLOBAL_NAMES = {
     "norm.weight": "output_norm.weight",
     "lm_head.weight": "output.weight",
 }
+MTP_NAMES = {
+    "mtp.fc.weight": "eh_proj",
+    "mtp.pre_fc_norm_embedding.weight": "enorm",
+    "mtp.pre_fc_norm_hidden.weight": "hnorm",
+    "mtp.norm.weight": "shared_head_norm",
+}
 
 
-def gguf_name(name: str) -> str:
-    """Return llama.cpp's name of a tensor."""
+def gguf_name(name: str, n_layers: int = 0) -> str:
+    """Return llama.cpp's name of a tensor; the MTP head is block `n_layers`."""
     if name in GLOBAL_NAMES:
         return GLOBAL_NAMES[name]
-    _, layer, rest = name.split(".", 2)
+    if name in MTP_NAMES:
+        return f"blk.{n_layers}.nextn.{MTP_NAMES[name]}.weight"
+    _, layer, rest = name.removeprefix("mtp.").split(".", 2)
+    layer = str(n_layers) if name.startswith("mtp.") else layer
     special = {"linear_attn.A_log": "ssm_a", "linear_attn.dt_bias": "ssm_dt.bias"}
     short = special.get(rest) or LAYER_NAMES[rest.removesuffix(".weight")] + ".weight"
     return f"blk.{layer}.{short}"
@@ -264,10 +298,9 @@ def gguf_name(name: str) -> str:
 
 def to_gguf_meaning(name: str, value: Array, geometry: Geometry) -> Array:
     """Return a tensor as GGUF files hold it: norms as they act, value heads tiled."""
-    part = name.split(".", 2)[-1] if name.startswith("layers.") else name
-    if part.startswith("linear_attn."):
-        return _gdn_to_gguf(part.removeprefix("linear_attn."), value, geometry)
-    return value + 1 if part.endswith("norm.weight") else value
+    if ".linear_attn." in name:
+        return _gdn_to_gguf(name.split(".linear_attn.")[1], value, geometry)
+    return value + 1 if value.ndim == 1 else value  # every other vector is a norm
 
 
 def _gdn_to_gguf(part: str, value: Array, geometry: Geometry) -> Array:
@@ -303,7 +336,8 @@ def write_gguf(
         stored = to_gguf_meaning(name, value, model.geometry)
         plain = stored.ndim == 1 or "conv1d" in name
         format_name = "F32" if plain else matrices
-        tensors[gguf_name(name)] = (format_name, stored.shape, encode(stored, format_name))
+        spelled = gguf_name(name, len(model.geometry.layers))
+        tensors[spelled] = (format_name, stored.shape, encode(stored, format_name))
     metadata = gguf_metadata(model.geometry, tokenizer=tokenizer) | dict(changes or {})
     kept = {key: value for key, value in metadata.items() if value is not None}
     path.parent.mkdir(parents=True, exist_ok=True)
