@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
-from checkpoints import CONV_TAPS, Geometry, Model
+from checkpoints import CONV_TAPS, Model
 from file_formats import Array
 
 Float64 = npt.NDArray[np.float64]  # or float32, where the noise of float32 is looked for
@@ -33,14 +33,28 @@ def l2_norm(x: Float64) -> Float64:
     return np.asarray(x / np.sqrt(np.sum(x * x, axis=-1, keepdims=True) + L2_EPS))
 
 
-def rotate(x: Float64, g: Geometry) -> Float64:
-    """Rotary embedding of x (tokens, heads, head_dim), half-split pairs of the leading dims."""
-    half = g.rotary_dim // 2
-    frequency = g.rope_theta ** (-np.arange(half) / half)
-    angle = np.arange(len(x))[:, None, None] * frequency
+def rotate(x: Float64, rotary_dim: int, theta: float, first: int = 0) -> Float64:
+    """Rotary embedding of x (tokens, heads, head_dim), half-split pairs of the leading dims.
+
+    `first` is the position of the first token.
+    """
+    half = rotary_dim // 2
+    frequency = theta ** (-np.arange(half) / half)
+    angle = (first + np.arange(len(x)))[:, None, None] * frequency
     a, b = x[..., :half], x[..., half : 2 * half]
     turned = [a * np.cos(angle) - b * np.sin(angle), b * np.cos(angle) + a * np.sin(angle)]
     return np.concatenate([*turned, x[..., 2 * half :]], axis=-1).astype(x.dtype)
+
+
+def attend(q: Float64, k: Float64, v: Float64, seen: npt.NDArray[np.bool_]) -> Float64:
+    """Attention of q (rows, heads, dim) over k and v (keys, kv_heads, dim), seen (rows, keys)."""
+    group = q.shape[1] // k.shape[1]
+    k, v = np.repeat(k, group, axis=1), np.repeat(v, group, axis=1)
+    scores = np.einsum("qhd,khd->hqk", q * q.shape[-1] ** -0.5, k)
+    scores[:, ~seen] = -np.inf
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    weights /= weights.sum(axis=-1, keepdims=True)
+    return np.asarray(np.einsum("hqk,khd->qhd", weights, v))
 
 
 class ReferenceModel:
@@ -68,16 +82,31 @@ class ReferenceModel:
 
     def logits(self, token_ids: Sequence[int]) -> Float64:
         """Logits (tokens, vocab)."""
-        table = self.w["embed_tokens.weight"]
-        hidden = table[np.asarray(token_ids)]
+        return self.head(self.norm(self.hidden_states(token_ids)[-1], "norm"))
+
+    def hidden_states(self, token_ids: Sequence[int]) -> list[Float64]:
+        """What each layer leaves, (tokens, hidden)."""
+        hidden, states = self.embed(token_ids), []
         for i, kind in enumerate(self.g.layers):
             prefix = f"layers.{i}."
             mixer = self.attention if kind == "a" else self.gdn
-            hidden = hidden + mixer(self.norm(hidden, prefix + "input_layernorm"), prefix)
-            normed = self.norm(hidden, prefix + "post_attention_layernorm")
-            hidden = hidden + self.mlp(normed, prefix + "mlp.")
-        head = table if self.g.tied else self.w["lm_head.weight"]
-        return np.asarray(self.rows(self.norm(hidden, "norm")) @ head.T)
+            hidden = self.layer(hidden, prefix, mixer)
+            states.append(hidden)
+        return states
+
+    def embed(self, token_ids: Sequence[int]) -> Float64:
+        return np.asarray(self.w["embed_tokens.weight"][np.asarray(token_ids)])
+
+    def layer(
+        self, hidden: Float64, prefix: str, mixer: Callable[[Float64, str], Float64]
+    ) -> Float64:
+        hidden = hidden + mixer(self.norm(hidden, prefix + "input_layernorm"), prefix)
+        normed = self.norm(hidden, prefix + "post_attention_layernorm")
+        return hidden + self.mlp(normed, prefix + "mlp.")
+
+    def head(self, normed: Float64) -> Float64:
+        name = "embed_tokens.weight" if self.g.tied else "lm_head.weight"
+        return np.asarray(self.rows(normed) @ self.w[name].T)
 
     def rows(self, x: Float64) -> Float64:
         """What a linear sees of x (tokens, k): of each 32 elements the largest is 32767 steps."""
@@ -100,21 +129,16 @@ class ReferenceModel:
         gated = silu(self.linear(x, prefix + "gate_proj")) * self.linear(x, prefix + "up_proj")
         return self.linear(gated, prefix + "down_proj")
 
-    def attention(self, x: Float64, prefix: str) -> Float64:
+    def attention(self, x: Float64, prefix: str, first: int = 0) -> Float64:
         g, prefix = self.g, prefix + "self_attn."
         n = len(x)
         qg = self.linear(x, prefix + "q_proj").reshape(n, g.heads, 2, g.head_dim)
         k = self.linear(x, prefix + "k_proj").reshape(n, g.kv_heads, g.head_dim)
         v = self.linear(x, prefix + "v_proj").reshape(n, g.kv_heads, g.head_dim)
-        q = rotate(self.norm(qg[:, :, 0], prefix + "q_norm"), g) * g.head_dim**-0.5
-        k = self.cached(rotate(self.norm(k, prefix + "k_norm"), g))
-        group = g.heads // g.kv_heads
-        k, v = np.repeat(k, group, axis=1), np.repeat(self.cached(v), group, axis=1)
-        scores = np.einsum("qhd,khd->hqk", q, k)
-        scores[:, np.triu(np.ones((n, n), bool), 1)] = -np.inf
-        weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
-        weights /= weights.sum(axis=-1, keepdims=True)
-        attended = np.einsum("hqk,khd->qhd", weights, v) * sigmoid(qg[:, :, 1])
+        q = rotate(self.norm(qg[:, :, 0], prefix + "q_norm"), g.rotary_dim, g.rope_theta, first)
+        k = rotate(self.norm(k, prefix + "k_norm"), g.rotary_dim, g.rope_theta, first)
+        seen = np.tril(np.ones((n, n), bool))
+        attended = attend(q, self.cached(k), self.cached(v), seen) * sigmoid(qg[:, :, 1])
         return self.linear(attended.reshape(n, -1), prefix + "o_proj")
 
     def gdn(self, x: Float64, prefix: str) -> Float64:
