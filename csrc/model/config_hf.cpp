@@ -9,6 +9,7 @@
 #include "io/json.hpp"
 #include "io/utf8.hpp"
 #include "model/config.hpp"
+#include "model/config_fields.hpp"
 #include "model/special_tokens.hpp"
 
 namespace mtlqwen {
@@ -18,60 +19,28 @@ constexpr double kDefaultRotaryFactor = 0.25;  // transformers' value for this f
 constexpr uint64_t kDefaultInterval = 4;       // every fourth layer is attention
 constexpr uint64_t kMaxLayerCount = 1024;
 
-// The text part of config.json, and the whole of it for what multimodal files keep at the top.
-class HfConfig {
+// The text part of config.json first, then the whole of it for what multimodal files keep at the top.
+class HfConfig : public ConfigFields {
  public:
-  HfConfig(const JsonValue& top, std::string subject) : top_(top), subject_(std::move(subject)) {
-    const JsonValue* nested = top.find("text_config");
-    text_ = nested == nullptr ? &top : nested;
-  }
+  HfConfig(const JsonValue& top, std::string subject)
+      : HfConfig(top, top.find("text_config"), std::move(subject)) {}
 
   void check_architecture() const;
   void check_features() const;
   [[nodiscard]] ModelConfig shapes() const;
   [[nodiscard]] std::optional<bool> tied() const;
 
-  [[nodiscard]] const std::string& subject() const { return subject_; }
-  [[nodiscard]] const JsonValue* find(std::string_view key) const {
-    const JsonValue* value = text_->find(key);
-    if (value == nullptr || value->is_null()) value = top_.find(key);
-    return value == nullptr || value->is_null() ? nullptr : value;
-  }
-
  private:
+  HfConfig(const JsonValue& top, const JsonValue* nested, std::string subject)
+      : ConfigFields({nested == nullptr ? &top : nested, &top}, std::move(subject)), top_(top),
+        text_(nested == nullptr ? &top : nested) {}
+
   [[nodiscard]] std::string model_type() const;
   [[nodiscard]] std::vector<LayerKind> layers() const;
-  [[nodiscard]] double rope(std::string_view key, std::optional<double> missing) const;
-
-  [[nodiscard]] uint32_t u32(std::string_view key) const { return to_u32(key, find(key)); }
-  [[nodiscard]] uint32_t u32_or(std::string_view key, uint32_t missing) const {
-    const JsonValue* value = find(key);
-    return value == nullptr ? missing : to_u32(key, value);
-  }
-  uint32_t to_u32(std::string_view key, const JsonValue* value) const;
-  double to_number(std::string_view key, const JsonValue* value) const;
-  [[noreturn]] void fail(std::string_view key, const JsonValue* got, std::string_view want) const {
-    throw ModelError(concat(subject_, ": ", key, " is not one that runs (got ",
-                            got == nullptr ? "nothing" : got->describe(), ", want ", want, ")"));
-  }
 
   const JsonValue& top_;
-  const JsonValue* text_ = nullptr;
-  std::string subject_;
+  const JsonValue* text_;
 };
-
-uint32_t HfConfig::to_u32(std::string_view key, const JsonValue* value) const {
-  const std::optional<uint64_t> number =
-      value == nullptr ? std::nullopt : value->unsigned_integer();
-  if (!number || *number > std::numeric_limits<uint32_t>::max()) fail(key, value, "an integer");
-  return static_cast<uint32_t>(*number);
-}
-
-double HfConfig::to_number(std::string_view key, const JsonValue* value) const {
-  const std::optional<double> number = value == nullptr ? std::nullopt : value->number();
-  if (!number) fail(key, value, "a number");
-  return *number;
-}
 
 std::string HfConfig::model_type() const {
   const JsonValue* type = text_->find("model_type");
@@ -82,32 +51,14 @@ std::string HfConfig::model_type() const {
 void HfConfig::check_architecture() const {
   const std::string type = model_type();
   if (type == "qwen3_5" || type == "qwen3_5_text") return;
-  throw ModelError(concat(subject_, ": architecture is not one that runs (got model_type \"",
+  throw ModelError(concat(subject(), ": architecture is not one that runs (got model_type \"",
                           printable(type), "\", want qwen3_5 or qwen3_5_text); mtlqwen runs the ",
                           "dense Qwen 3.5, 3.6 and 3.8 models"));
 }
 
 void HfConfig::check_features() const {
-  for (const std::string_view key : {"quantization_config", "quantization"}) {
-    if (find(key) != nullptr) {
-      throw ModelError(concat(subject_, ": ", key,
-                              ": quantised safetensors do not run (want BF16, ",
-                              "F16 or F32); take the original checkpoint or a Q8_0 .gguf file"));
-    }
-  }
-  const auto check_flag = [&](std::string_view key, bool want) {
-    const JsonValue* value = find(key);
-    if (value != nullptr && value->boolean() != want) fail(key, value, want ? "true" : "false");
-  };
-  const auto check_silu = [&](std::string_view key) {
-    const JsonValue* value = find(key);
-    if (value == nullptr) return;
-    const std::string* name = value->string();
-    if (name == nullptr || (*name != "silu" && *name != "swish")) fail(key, value, "silu");
-  };
-  check_flag("attention_bias", false);
+  check_plain();
   check_flag("attn_output_gate", true);
-  check_silu("hidden_act");
   check_silu("output_gate_type");
   if (u32_or("linear_conv_kernel_dim", kConvTaps) != kConvTaps) {
     fail("linear_conv_kernel_dim", find("linear_conv_kernel_dim"), concat(kConvTaps));
@@ -115,21 +66,6 @@ void HfConfig::check_features() const {
   if (u32("linear_key_head_dim") != u32("linear_value_head_dim")) {
     fail("linear_value_head_dim", find("linear_value_head_dim"), "linear_key_head_dim's value");
   }
-  for (const std::string_view name : {"rope_parameters", "rope_scaling"}) {
-    const JsonValue* rope = find(name);
-    const JsonValue* type = rope == nullptr ? nullptr : rope->find("rope_type");
-    if (type != nullptr && (type->string() == nullptr || *type->string() != "default")) {
-      fail("rope_type", type, "default");
-    }
-  }
-}
-
-double HfConfig::rope(std::string_view key, std::optional<double> missing) const {
-  const JsonValue* parameters = find("rope_parameters");
-  const JsonValue* value = parameters == nullptr ? nullptr : parameters->find(key);
-  if (value == nullptr) value = find(key);
-  if (value == nullptr && missing) return *missing;
-  return to_number(key, value);
 }
 
 std::vector<LayerKind> HfConfig::layers() const {
@@ -176,7 +112,7 @@ ModelConfig HfConfig::shapes() const {
   out.head_dim = u32("head_dim");
   const double rotary = out.head_dim * rope("partial_rotary_factor", kDefaultRotaryFactor);
   if (!(rotary >= 0.0 && rotary <= out.head_dim)) {
-    fail("partial_rotary_factor", find("partial_rotary_factor"), "0 to 1");
+    fail("partial_rotary_factor", find_rope("partial_rotary_factor"), "0 to 1");
   }
   out.rotary_dim = static_cast<uint32_t>(rotary);
   out.rope_theta = rope("rope_theta", std::nullopt);

@@ -13,7 +13,7 @@ constexpr uint64_t kCopyChunkBytes = 1U << 20;
 
 }  // namespace
 
-DeviceWeights::DeviceWeights(Device& device, const Weights& weights)
+DeviceWeights::DeviceWeights(Device& device, const TensorFiles& weights)
     : device_(device), weights_(weights) {}
 
 const DeviceWeights::View& DeviceWeights::add_view(uint32_t file, uint64_t begin, uint64_t end) {

@@ -1,5 +1,5 @@
-// The model's tensors where kernels can read them: matrices inside the mapped files, small vectors
-// in one arena.
+// The tensors of one model, target or drafter, where kernels can read them: matrices inside the
+// mapped files, small vectors in one arena.
 #pragma once
 #include <cstdint>
 #include <string_view>
@@ -8,7 +8,7 @@
 #include "gpu/device.hpp"
 #include "model/arena.hpp"
 #include "model/tensor.hpp"
-#include "model/weights.hpp"
+#include "model/tensor_files.hpp"
 
 namespace mtlqwen {
 
@@ -18,11 +18,11 @@ namespace mtlqwen {
 // copied_bytes().
 class DeviceWeights {
  public:
-  DeviceWeights(Device& device, const Weights& weights);
+  DeviceWeights(Device& device, const TensorFiles& weights);
 
   // Throws ModelError where it is missing, has another shape, or a format without kernels.
   Matrix matrix(std::string_view name, uint32_t n, uint32_t k);
-  // float32, in the engine's conventions (norms hold 1 + w).
+  // float32, in the engine's conventions (norms as they act).
   Span vector(std::string_view name, uint64_t n);
 
   [[nodiscard]] uint64_t mapped_bytes() const { return mapped_bytes_; }
@@ -43,7 +43,7 @@ class DeviceWeights {
   Span copy(const void* from, uint64_t bytes);
 
   Device& device_;
-  const Weights& weights_;
+  const TensorFiles& weights_;
   std::vector<View> views_;
   std::vector<Arena> copies_;  // the last one takes the next copy
   uint64_t mapped_bytes_ = 0;

@@ -1,5 +1,5 @@
-// Every tensor of a target model: the engine's name, llama.cpp's name, and how its values are
-// stored.
+// Every tensor of a target model and of its drafters: the engine's name, llama.cpp's name, and how
+// its values are stored.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "model/config.hpp"
+#include "model/dflash_config.hpp"
 
 namespace mtlqwen {
 
@@ -19,8 +20,12 @@ struct TensorName {
   Stored stored = Stored::kPlain;
 };
 
-// Throws ModelError for a name that no model has.
-[[nodiscard]] TensorName tensor_name(std::string_view name);
+// Of a target model with its prediction head, which GGUF files hold as the block after the
+// `n_layers` others. Throws ModelError for a name that no model has.
+[[nodiscard]] TensorName tensor_name(std::string_view name, size_t n_layers);
+
+// Of a DFlash drafter, whose norms are plain everywhere.
+[[nodiscard]] TensorName dflash_tensor_name(std::string_view name);
 
 // One tensor of the model with its shape: matrices are (rows, cols), vectors (count).
 struct TensorSpec {
@@ -30,5 +35,9 @@ struct TensorSpec {
 
 // All tensors that a pass of the target needs, in the order of the walk.
 [[nodiscard]] std::vector<TensorSpec> tensor_specs(const ModelConfig& config);
+
+// All tensors of the target's prediction head, and of a drafter.
+[[nodiscard]] std::vector<TensorSpec> mtp_tensor_specs(const ModelConfig& config);
+[[nodiscard]] std::vector<TensorSpec> tensor_specs(const DflashConfig& config);
 
 }  // namespace mtlqwen

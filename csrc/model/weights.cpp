@@ -1,11 +1,6 @@
 #include "model/weights.hpp"
 
-#include <algorithm>
 #include <array>
-#include <bit>
-#include <cmath>
-#include <cstring>
-#include <optional>
 #include <utility>
 
 #include "base/error.hpp"
@@ -13,57 +8,16 @@
 #include "model/tensor_names.hpp"
 
 namespace mtlqwen {
-namespace {
 
-constexpr std::string_view kConv = ".conv1d.weight";
-
-std::string to_text(const std::vector<uint64_t>& shape) {
-  std::string out = "[";
-  for (const uint64_t dim : shape) out += concat(out.size() > 1 ? ", " : "", dim);
-  return out + "]";
-}
-
-// Exact: every half has a float32 of the same value.
-float half_to_float(uint16_t bits) {
-  const uint32_t sign = static_cast<uint32_t>(bits & 0x8000U) << 16;
-  const uint32_t exponent = (bits >> 10) & 0x1FU;
-  const uint32_t mantissa = bits & 0x3FFU;
-  if (exponent == 0) {
-    const float magnitude = static_cast<float>(mantissa) * 0x1p-24F;
-    return sign != 0 ? -magnitude : magnitude;
-  }
-  const uint32_t wide = exponent == 31 ? 255 : exponent + 112;  // the biases are 15 and 127
-  return std::bit_cast<float>(sign | (wide << 23) | (mantissa << 13));
-}
-
-float load(const uint8_t* from, Format format) {
-  if (format == Format::kF32) {
-    float value = 0.0F;
-    std::memcpy(&value, from, sizeof(value));
-    return value;
-  }
-  uint16_t bits = 0;
-  std::memcpy(&bits, from, sizeof(bits));
-  return format == Format::kBF16 ? std::bit_cast<float>(static_cast<uint32_t>(bits) << 16)
-                                 : half_to_float(bits);
-}
-
-}  // namespace
-
-Weights::Weights(const std::filesystem::path& path) : path_(path) {
+Weights::Weights(const std::filesystem::path& path) : TensorFiles(path) {
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored)) {
     open_directory(path);
   } else {
     open_gguf(path);
   }
-  check();
-}
-
-uint64_t Weights::file_bytes() const {
-  uint64_t bytes = 0;
-  for (const WeightFile& file : files_) bytes += file.file.page_bytes();
-  return bytes;
+  check(tensor_specs(config_));
+  find_mtp();
 }
 
 void Weights::open_gguf(const std::filesystem::path& path) {
@@ -72,13 +26,12 @@ void Weights::open_gguf(const std::filesystem::path& path) {
                             "config; name the directory that holds it and config.json"));
   }
   GgufFile file = read_gguf(path);
-  gguf_ = true;
   head_name_ = "output.weight";
   const bool has_head =
       file.weights.tensors.contains(head_name_) || file.weights.unsupported.contains(head_name_);
   config_ = read_gguf_config(file, has_head);
   metadata_ = std::move(file.metadata);
-  files_.push_back(std::move(file.weights));
+  add_gguf(std::move(file.weights));
 }
 
 void Weights::open_directory(const std::filesystem::path& path) {
@@ -90,19 +43,14 @@ void Weights::open_directory(const std::filesystem::path& path) {
   // Without the weights: an architecture that does not run is to be named before a missing shard
   // is.
   static_cast<void>(read_hf_config(path, false));
-  files_ = read_safetensors_directory(path);
+  add_safetensors(read_safetensors_directory(path));
   prefix_ = find_prefix();
+  mtp_prefix_ = find_mtp_prefix();
   for (const std::string_view outer : {"", "language_model.", "model."}) {
     head_name_ = concat(outer, "lm_head.weight");
     if (has(head_name_)) break;
   }
   config_ = read_hf_config(path, has(head_name_));
-}
-
-bool Weights::has(const std::string& file_name) const {
-  return std::any_of(files_.begin(), files_.end(), [&](const WeightFile& file) {
-    return file.tensors.contains(file_name) || file.unsupported.contains(file_name);
-  });
 }
 
 // Multimodal checkpoints, text checkpoints and conversions differ in it.
@@ -112,83 +60,39 @@ std::string Weights::find_prefix() const {
   for (const std::string_view prefix : kPrefixes) {
     if (has(concat(prefix, "embed_tokens.weight"))) return std::string(prefix);
   }
-  throw ModelError(concat("[weights] ", path_.string(), ": tensor embed_tokens.weight is missing ",
+  throw ModelError(concat("[weights] ", path().string(), ": tensor embed_tokens.weight is missing ",
                           "under every known prefix; the checkpoint is not complete"));
 }
 
-std::string Weights::file_name(std::string_view name) const {
-  if (gguf_) return tensor_name(name).gguf;
-  return name == "lm_head.weight" ? head_name_ : concat(prefix_, name);
+// Of the head, whatever the prefix of the layers is.
+std::string Weights::find_mtp_prefix() const {
+  static constexpr std::array<std::string_view, 2> kPrefixes = {"model.", "language_model."};
+  for (const std::string_view prefix : kPrefixes) {
+    if (has(concat(prefix, "mtp.fc.weight"))) return std::string(prefix);
+  }
+  return "";
 }
 
-Weights::Place Weights::place(std::string_view name, const std::vector<uint64_t>& shape) const {
-  const std::string spelled = file_name(name);
-  for (uint32_t i = 0; i < files_.size(); ++i) {
-    if (const auto found = files_[i].tensors.find(spelled); found != files_[i].tensors.end()) {
-      const TensorInfo& tensor = found->second;
-      if (tensor.shape == shape) return {i, &tensor};
-      const bool mlx = !gguf_ && name.ends_with(kConv) && tensor.shape.size() == 3 &&
-                       tensor.shape[1] == kConvTaps && tensor.shape[2] == 1;
-      throw ModelError(
-          concat("[weights] ", spelled, ": wrong shape (got ", to_text(tensor.shape), ", want ",
-                 to_text(shape), ")",
-                 mlx ? "; MLX conversions do not run: take the original checkpoint" : ""));
-    }
-    if (const auto found = files_[i].unsupported.find(spelled);
-        found != files_[i].unsupported.end()) {
-      throw ModelError(concat("[weights] ", spelled, ": format does not run (got ",
-                              found->second.format, ", want F32, F16, BF16 or Q8_0); take a Q8_0 ",
-                              ".gguf file or the original checkpoint"));
-    }
+// A head that lacks something is no head: whoever wants it asks for the reason.
+void Weights::find_mtp() {
+  if (config_.mtp_layers > 1) {
+    mtp_problem_ = concat("[weights] ", path().string(), ": number of MTP layers is not one that ",
+                          "runs (got ", config_.mtp_layers, ", want 1)");
+    return;
   }
-  throw ModelError(concat("[weights] ", spelled, ": missing in ", path_.string(), " (want ",
-                          to_text(shape), "); the model is not complete"));
+  try {
+    check(mtp_tensor_specs(config_));
+  } catch (const ModelError& error) {
+    mtp_problem_ = error.what();
+  }
 }
 
-MatrixRef Weights::matrix(std::string_view name, uint64_t rows, uint64_t cols) const {
-  const auto [file, tensor] = place(name, {rows, cols});
-  return {
-      .file = file, .offset = tensor->offset, .format = tensor->format, .rows = rows, .cols = cols};
-}
-
-Weights::Place Weights::vector_place(std::string_view name, uint64_t count) const {
-  std::vector<uint64_t> shape = {count};
-  if (name.ends_with(kConv)) {
-    shape = {count / kConvTaps, 1, kConvTaps};
-    if (gguf_) shape.erase(shape.begin() + 1);
-  }
-  const Place found = place(name, shape);
-  const FormatInfo& format = info(found.tensor->format);
-  if (format.qblock_elements != 1) {
-    throw ModelError(concat("[weights] ", found.tensor->name, ": format does not run (got ",
-                            format.name, ", want F32, F16 or BF16)"));
-  }
-  return found;
-}
-
-std::vector<float> Weights::vector(std::string_view name, uint64_t count) const {
-  const auto [file, tensor] = vector_place(name, count);
-  const Stored stored = gguf_ ? Stored::kPlain : tensor_name(name).stored;
-  const uint8_t* data = files_[file].file.bytes().data() + tensor->offset;
-  const uint64_t step = info(tensor->format).qblock_bytes;
-  std::vector<float> out(count);
-  for (uint64_t i = 0; i < count; ++i) {
-    const float value = load(data + i * step, tensor->format);
-    out[i] = stored == Stored::kLessOne      ? 1.0F + value
-             : stored == Stored::kLogOfDecay ? -std::exp(value)
-                                             : value;
-  }
-  return out;
-}
-
-void Weights::check() const {
-  for (const TensorSpec& spec : tensor_specs(config_)) {
-    if (spec.shape.size() == 2) {
-      static_cast<void>(matrix(spec.name, spec.shape[0], spec.shape[1]));
-    } else {
-      static_cast<void>(vector_place(spec.name, spec.shape[0]));
-    }
-  }
+TensorFiles::Spelling Weights::spelling(std::string_view name) const {
+  const TensorName found = tensor_name(name, config_.layers.size());
+  if (is_gguf()) return {.name = found.gguf, .stored = Stored::kPlain};
+  if (name == "lm_head.weight") return {.name = head_name_, .stored = found.stored};
+  const std::string& prefix = name.starts_with("mtp.") ? mtp_prefix_ : prefix_;
+  return {.name = concat(prefix, name), .stored = found.stored};
 }
 
 }  // namespace mtlqwen

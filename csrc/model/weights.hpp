@@ -1,78 +1,52 @@
-// The tensors of one model by the engine's names, whichever way the files spell and store them.
+// The tensors of a target model, and of the prediction head that its files may hold.
 #pragma once
-#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "io/gguf.hpp"
-#include "io/weight_file.hpp"
 #include "model/config.hpp"
+#include "model/tensor_files.hpp"
 
 namespace mtlqwen {
 
-// A matrix inside a mapped file: rows of `cols` elements, one after the other.
-struct MatrixRef {
-  uint32_t file = 0;    // of Weights::file
-  uint64_t offset = 0;  // bytes from the start of the file; any alignment
-  Format format = Format::kF32;
-  uint64_t rows = 0;
-  uint64_t cols = 0;
-};
-
 // Opens a .gguf file, or a directory with config.json and safetensors. Names are the Hugging Face
-// ones without prefix ("layers.3.mlp.up_proj.weight", "lm_head.weight"). After construction every
-// tensor that the layers of config() need is known to be there, with the right shape and in a
-// format that runs; other tensors (vision, multi-token prediction) are ignored. All errors are
-// ModelError, or FormatError where a file is damaged. Const functions may be called from any
-// thread.
-class Weights {
+// ones without prefix ("layers.3.mlp.up_proj.weight", "lm_head.weight"); those of the head begin
+// with "mtp.". After construction every tensor that the layers of config() need is known to be
+// there, with the right shape and in a format that runs; other tensors (vision) are ignored. Value
+// heads are in file order (config().k_head_tiled). Vectors are in the engine's meaning: norms hold
+// 1 + w (but linear_attn.norm, which is plain), A_log holds -exp(A_log), conv1d is (channels,
+// taps), the last tap the current row. All errors are ModelError, or FormatError where a file is
+// damaged.
+class Weights final : public TensorFiles {
  public:
   explicit Weights(const std::filesystem::path& path);
 
   [[nodiscard]] const ModelConfig& config() const { return config_; }
 
-  // (rows, cols) as the checkpoint stores it; value heads in file order (config().k_head_tiled).
-  [[nodiscard]] MatrixRef matrix(std::string_view name, uint64_t rows, uint64_t cols) const;
-
-  // A small tensor as float32, in the engine's meaning: norms hold 1 + w (but linear_attn.norm,
-  // which is plain), A_log holds -exp(A_log), conv1d is (channels, taps), the last tap the current
-  // row.
-  [[nodiscard]] std::vector<float> vector(std::string_view name, uint64_t count) const;
-
-  // The mapped files, for wrapping whole pages without a copy.
-  [[nodiscard]] uint32_t n_files() const { return static_cast<uint32_t>(files_.size()); }
-  [[nodiscard]] const MappedFile& file(uint32_t index) const { return files_[index].file; }
-  [[nodiscard]] uint64_t file_bytes() const;  // of all, in whole pages
-  [[nodiscard]] static uint64_t page_bytes() { return os_page_bytes(); }
+  // Whether the multi-token prediction head is there whole and runs.
+  [[nodiscard]] bool has_mtp() const { return mtp_problem_.empty(); }
+  // What a head lacks that does not run, as the text of a ModelError; else empty.
+  [[nodiscard]] const std::string& mtp_problem() const { return mtp_problem_; }
 
   // Empty for safetensors.
   [[nodiscard]] const GgufMetadata& metadata() const { return metadata_; }
 
  private:
-  struct Place {
-    uint32_t file;
-    const TensorInfo* tensor;
-  };
-
   void open_gguf(const std::filesystem::path& path);
   void open_directory(const std::filesystem::path& path);
-  void check() const;
+  void find_mtp();
 
-  [[nodiscard]] bool has(const std::string& file_name) const;
   [[nodiscard]] std::string find_prefix() const;
-  [[nodiscard]] std::string file_name(std::string_view name) const;
-  [[nodiscard]] Place place(std::string_view name, const std::vector<uint64_t>& shape) const;
-  [[nodiscard]] Place vector_place(std::string_view name, uint64_t count) const;
+  [[nodiscard]] std::string find_mtp_prefix() const;
+  [[nodiscard]] Spelling spelling(std::string_view name) const override;
 
-  std::filesystem::path path_;
-  bool gguf_ = false;
-  std::string prefix_;     // of names in safetensors
-  std::string head_name_;  // of the output head in the files
+  std::string prefix_;      // of names in safetensors
+  std::string mtp_prefix_;  // of those that begin with "mtp."
+  std::string head_name_;   // of the output head in the files
+  std::string mtp_problem_;
   ModelConfig config_;
   GgufMetadata metadata_;
-  std::vector<WeightFile> files_;
 };
 
 }  // namespace mtlqwen

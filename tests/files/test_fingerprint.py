@@ -9,13 +9,15 @@ from pathlib import Path
 
 import pytest
 from checkpoints import Geometry, Model, random_model, write_gguf, write_hf
+from drafters import Drafter, DrafterGeometry, random_drafter, write_drafter_gguf
 from mtlqwen import _core
 
 GEOMETRY = Geometry(layers="ga", gdn_k_heads=2, gdn_v_heads=6)
 
 
-def fingerprint(path: Path) -> str:
-    return str(_core._testing.fingerprint(str(path)))
+def fingerprint(path: Path, *, mtp: bool = False, dflash: Path | None = None) -> str:
+    drafter = "" if dflash is None else str(dflash)
+    return str(_core._testing.fingerprint(str(path), mtp=mtp, dflash=drafter))
 
 
 def changed_models() -> Iterator[tuple[str, Model]]:
@@ -69,3 +71,38 @@ def test_quantisations_and_formats_differ(tmp_path: Path) -> None:
     ]
     paths.append(write_hf(tmp_path / "hf", model))
     assert len({fingerprint(path) for path in paths}) == len(paths)
+
+
+def test_drafters_count(tmp_path: Path) -> None:
+    model = random_model(dataclasses.replace(GEOMETRY, mtp=True))
+    target = write_gguf(tmp_path / "m.gguf", model)
+    first = random_drafter(DrafterGeometry(layers="sf"))
+    seen = {fingerprint(target), fingerprint(target, mtp=True)}
+    drafters = [first, random_drafter(DrafterGeometry(layers="sf"), seed=1)]
+    drafters += [
+        dataclasses.replace(first, geometry=dataclasses.replace(first.geometry, **change))
+        for change in ({"window": 13}, {"causal": True}, {"mask_id": 286}, {"rope_theta": 1e5})
+    ]
+    for i, drafter in enumerate(drafters):
+        path = write_drafter_gguf(tmp_path / f"{i}.gguf", drafter)
+        seen |= {fingerprint(target, mtp=mtp, dflash=path) for mtp in (False, True)}
+    assert len(seen) == 2 + 2 * len(drafters)
+
+
+def test_every_tensor_of_a_drafter_counts(tmp_path: Path) -> None:
+    model = random_model(dataclasses.replace(GEOMETRY, mtp=True))
+    target = write_gguf(tmp_path / "m.gguf", model)
+    base = random_drafter(DrafterGeometry())
+    seen = set()
+    for name, value in base.tensors.items():
+        other = Drafter(base.geometry, base.tensors | {name: value * 2 + 0.25})
+        seen.add(fingerprint(target, dflash=write_drafter_gguf(tmp_path / "d.gguf", other)))
+    assert len(seen) == len(base.tensors)
+    heads = set()
+    for name in (name for name in model.tensors if name.startswith("mtp.")):
+        tensors = model.tensors | {name: model.tensors[name] * 2 + 0.25}
+        other_model = dataclasses.replace(model, tensors=tensors)
+        path = write_gguf(tmp_path / "n.gguf", other_model)
+        assert fingerprint(path) == fingerprint(target)
+        heads.add(fingerprint(path, mtp=True))
+    assert len(heads) == 15
