@@ -1,20 +1,32 @@
-"""Finds a model's files: on disk, in the package, or on the hub.
+"""Finds a model's files and its drafter's: on disk, in the package, or on the hub.
 
 Local files always come first; the hub is asked only for ``owner/name`` that is no local path.
-Knows names and folders; opens no weights.
+Knows names and folders, and how a GGUF file begins; opens no weights.
 """
 
 from __future__ import annotations
 
 import re
+import struct
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 from mtlqwen.errors import ModelError
 
-_TINY = Path(__file__).parent / "models" / "tiny" / "tiny-qwen3.5-Q8_0.gguf"
+_Kind: TypeAlias = Literal["model", "drafter"]
+
+_TINY_FOLDER = Path(__file__).parent / "models" / "tiny"
+_TINY = {
+    "model": _TINY_FOLDER / "tiny-qwen3.5-Q8_0.gguf",
+    "drafter": _TINY_FOLDER / "tiny-qwen3.5-dflash-Q8_0.gguf",
+}
 _HUB_ID = re.compile(r"([\w.-]+/[\w.-]+)(?::([\w.-]+))?")
 _SIDECARS = ["*.json", "*.jinja"]
+_DRAFTER_NAME = re.compile(r"(.+?)[-_.]dflash", re.IGNORECASE)
+# As a GGUF file says it, in a key that all writers put first.
+_HEAD_BYTES = 1 << 16
+_SAYS_DRAFTER = struct.pack("<Q20sIQ6s", 20, b"general.architecture", 8, 6, b"dflash")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,52 +65,129 @@ def resolve(model: str | Path) -> ModelFiles:
         ModelError: what is there is not one model.
         ConnectionError: the hub can't be reached and has not been asked for this model before.
     """
+    return ModelFiles(str(model), _resolve(model, "model"))
+
+
+def resolve_drafter(files: ModelFiles, drafter: str | Path | None = None) -> Path | None:
+    """Return the GGUF file or directory of a model's DFlash drafter.
+
+    Args:
+        files: the model.
+        drafter: what `resolve` takes. None looks beside the model: for a GGUF file, in its folder
+            a drafter that has the model's name (``M-dflash-Q8_0.gguf`` for ``M-Q4_K_M.gguf``), or
+            the only one where there is no other model; for a directory ``M``, a directory
+            ``M-dflash`` in it or beside it.
+
+    Returns:
+        None where nothing is named and nothing is found.
+
+    Raises:
+        TypeError: it is neither a string nor a path.
+        FileNotFoundError: there is no such file, directory or repository.
+        ModelError: what is there is not one drafter.
+        ConnectionError: the hub can't be reached and has not been asked for it before.
+    """
+    if drafter is not None:
+        return _resolve(drafter, "drafter")
+    return _drafter_beside_file(files.weights) if files.is_gguf else _drafter_dir(files.weights)
+
+
+def _drafter_beside_file(weights: Path) -> Path | None:
+    others = [file for file in _gguf_files(weights.parent, "*.gguf") if file.name != weights.name]
+    drafters = [file for file in others if is_drafter(file)]
+    # The longest name fits best: M-Q8_0-dflash before M-dflash.
+    bases = {file: base for file in drafters if (base := _shared_name(file, weights))}
+    longest = max(map(len, bases.values()), default=0)
+    named = [file for file, base in bases.items() if len(base) == longest]
+    if len(named) > 1:
+        names = ", ".join(file.name for file in named)
+        raise ModelError(f"[drafter] {weights}: several drafters beside it (got {names}); name one")
+    if not named and len(others) == len(drafters) == 1:
+        return drafters[0]
+    return named[0] if named else None
+
+
+def _shared_name(drafter: Path, model: Path) -> str:
+    """Return how both file names begin, if the drafter's goes on with "-dflash"."""
+    match = _DRAFTER_NAME.match(drafter.stem)
+    base = match[1].lower() if match else ""
+    stem = model.stem.lower()
+    return base if stem == base or stem.startswith((f"{base}-", f"{base}_", f"{base}.")) else ""
+
+
+def _drafter_dir(model: Path) -> Path | None:
+    path = model.absolute()
+    wanted = f"{path.name}-dflash".lower()
+    configs = [*path.glob("*/config.json"), *path.parent.glob("*/config.json")]
+    found = (config.parent for config in configs if config.parent.name.lower() == wanted)
+    return next(found, None)
+
+
+def is_drafter(path: Path) -> bool:
+    """Whether a GGUF file says that it is a drafter; False for any other file."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(_HEAD_BYTES)
+    except OSError:
+        return False
+    return head.startswith(b"GGUF") and _SAYS_DRAFTER in head
+
+
+def _resolve(model: str | Path, kind: _Kind) -> Path:
     if not isinstance(model, (str, Path)):
-        raise TypeError(f"[model] model: not a string or a path (got {model!r})")
+        raise TypeError(f"[{kind}] {kind}: not a string or a path (got {model!r})")
     name = str(model)
     if not name:
-        raise ValueError("[model] model: an empty name; name a file, a directory or a hub id")
+        raise ValueError(f"[{kind}] {kind}: an empty name; name a file, a directory or a hub id")
     if name == "tiny" and not Path(name).exists():
-        return ModelFiles("tiny", _existing(_TINY, name))
+        return _existing(_TINY[kind], name, kind)
     path = Path(name).expanduser()
     if path.exists():
-        return ModelFiles(name, _weights(path, None))
+        return _weights(path, None, kind)
     folder, _, quant = name.rpartition(":")
     if folder and quant and Path(folder).expanduser().is_dir():
-        return ModelFiles(name, _weights(Path(folder).expanduser(), quant))
+        return _weights(Path(folder).expanduser(), quant, kind)
     match = _HUB_ID.fullmatch(name)
     if match is None or name.lower().endswith((".gguf", ".safetensors")) or name[0] in "./~":
-        _existing(path, name)
+        _existing(path, name, kind)
     assert match is not None
-    return ModelFiles(name, _weights(_download(match[1], match[2]), match[2]))
+    return _weights(_download(match[1], match[2]), match[2], kind)
 
 
-def _existing(path: Path, name: str) -> Path:
+def _existing(path: Path, name: str, kind: _Kind) -> Path:
     if not path.exists():
         hint = "want a file, a directory, a hub id owner/name[:QUANT] or 'tiny'"
-        raise FileNotFoundError(f"[model] {name}: no such file or directory ({hint})")
+        raise FileNotFoundError(f"[{kind}] {name}: no such file or directory ({hint})")
     return path
 
 
-def _weights(path: Path, quant: str | None) -> Path:
+def _weights(path: Path, quant: str | None, kind: _Kind) -> Path:
     """Return the one model in ``path``: the file itself, its one fitting GGUF, or the directory."""
     if not path.is_dir():
         return path
     if quant is None and (path / "config.json").is_file():
         return path
     # Two levels, not the whole tree: a caller may name a home directory by mistake.
-    files = [*path.glob("*.gguf"), *path.glob("*/*.gguf")]
-    found = sorted(file for file in files if "mmproj" not in file.name.lower())
+    found = _gguf_files(path, "*.gguf") + _gguf_files(path, "*/*.gguf")
     fitting = [file for file in found if quant is None or _carries(file.stem, quant)]
+    if len(fitting) > 1:
+        fitting = [file for file in fitting if is_drafter(file) == (kind == "drafter")]
     if len(fitting) == 1:
         return fitting[0]
     names = ", ".join(file.name for file in found) or "no GGUF file"
     if quant is not None:
         wrong = "more than one file" if fitting else "no file"
-        raise ModelError(f"[model] {path}: {wrong} for {quant} (got {names}); name the file itself")
+        raise ModelError(
+            f"[{kind}] {path}: {wrong} for {quant} (got {names}); name the file itself"
+        )
     if not found:
-        raise ModelError(f"[model] {path}: neither config.json nor a GGUF file in it")
-    raise ModelError(f"[model] {path}: several GGUF files (got {names}); name one")
+        raise ModelError(f"[{kind}] {path}: neither config.json nor a GGUF file in it")
+    wrong = "several GGUF files" if fitting else f"no {kind} in it"
+    raise ModelError(f"[{kind}] {path}: {wrong} (got {names}); name one")
+
+
+def _gguf_files(folder: Path, pattern: str) -> list[Path]:
+    return sorted(file for file in folder.glob(pattern) if "mmproj" not in file.name.lower())
 
 
 def _carries(stem: str, quant: str) -> bool:
