@@ -118,6 +118,22 @@ struct RowsArgs {
   MTLQWEN_UINT dim;
 };
 
+// Columns `first` .. `first` + `dim` - 1 of rows that are `stride` columns wide.
+struct PlaceArgs {
+  MTLQWEN_UINT dim;
+  MTLQWEN_UINT stride;
+  MTLQWEN_UINT first;
+  MTLQWEN_UINT reserved;
+};
+
+// The seed of a bank: what a drafter reads of the token before the state's next one.
+struct SeedArgs {
+  MTLQWEN_UINT dim;
+  MTLQWEN_UINT reserved;
+  MTLQWEN_ULONG bank_floats;  // floats from one bank to the next
+  MTLQWEN_ULONG seed_offset;  // floats; (dim)
+};
+
 struct SampleScanArgs {
   MTLQWEN_UINT vocab;    // stride of the logits
   MTLQWEN_UINT n_valid;  // ids at or past it are never chosen
@@ -138,6 +154,7 @@ static_assert(sizeof(VerifyArgs) == 32, "VerifyArgs is shared with the kernels")
 static_assert(sizeof(AttentionArgs) == 48, "AttentionArgs is shared with the kernels");
 static_assert(sizeof(SampleArgs) == 32, "SampleArgs is shared with the kernels");
 static_assert(sizeof(GdnArgs) == 48, "GdnArgs is shared with the kernels");
+static_assert(sizeof(SeedArgs) == 24, "SeedArgs is shared with the kernels");
 
 #ifndef __METAL_VERSION__
 }  // namespace mtlqwen

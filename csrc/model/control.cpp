@@ -11,8 +11,10 @@ namespace {
 uint64_t arena_bytes(uint32_t slots) {
   return 2 * Arena::padded(sizeof(Pass)) + Arena::padded(slots * sizeof(QueryArgs)) +
          Arena::padded(kPassRows * sizeof(StateWriteArgs)) +
-         2 * Arena::padded(kPassRows * sizeof(uint32_t)) +
-         2 * Arena::padded(slots * sizeof(uint32_t)) + Arena::padded(slots * sizeof(SampleArgs));
+         3 * Arena::padded(kPassRows * sizeof(uint32_t)) +
+         3 * Arena::padded(slots * sizeof(uint32_t)) + Arena::padded(slots * sizeof(SampleArgs)) +
+         Arena::padded(slots * sizeof(VerifyArgs)) +
+         Arena::padded(slots * kStopsOfQuery * sizeof(int32_t));
 }
 
 }  // namespace
@@ -35,7 +37,11 @@ Control::Control(Device& device, uint32_t slots)
                .input_ids = arena_.take(kPassRows * sizeof(int32_t)),
                .logit_rows = arena_.take(slots * sizeof(uint32_t)),
                .samples = arena_.take(slots * sizeof(SampleArgs)),
-               .sampled = arena_.take(slots * sizeof(int32_t))} {}
+               .sampled = arena_.take(slots * sizeof(int32_t)),
+               .verifies = arena_.take(slots * sizeof(VerifyArgs)),
+               .accepted = arena_.take(slots * sizeof(uint32_t)),
+               .stops = arena_.take(slots * kStopsOfQuery * sizeof(int32_t)),
+               .places = arena_.take(kPassRows * sizeof(uint32_t))} {}
 
 void Control::pack_query(const PackedQuery& packed, uint32_t index) {
   const Query& query = packed.query;

@@ -15,6 +15,9 @@ namespace mtlqwen {
 // Keys of one block of the attention kernels, absolute in a sequence: its memory is cut into blocks of its own.
 inline constexpr uint32_t kSplitKeys = 128;
 
+// Ids that end a text, of each slot; a query with more is not checked on the device.
+inline constexpr uint32_t kStopsOfQuery = 16;
+
 // One query together with the tokens of its rows and the way its last row is sampled.
 struct PackedQuery {
   Query query;
@@ -39,6 +42,10 @@ struct PassBuffers {
   Span logit_rows;  // (slots) uint32
   Span samples;     // (slots) SampleArgs
   Span sampled;     // (slots) int32, written by sample_pick
+  Span verifies;    // (slots) VerifyArgs
+  Span accepted;    // (slots) uint32, written by verify
+  Span stops;       // (slots, kStopsOfQuery) int32
+  Span places;      // (kPassRows) uint32: where in the target's input_ids a drafter's `sampled` go
 };
 
 // Shared memory; one pass at a time.

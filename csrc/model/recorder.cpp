@@ -33,6 +33,7 @@ void Recorder::bind(Launch& launch, const std::vector<Binding>& bindings, const 
     if (access == Access::kRead || access == Access::kReadWrite) launch.reads.push_back(span);
     if (access == Access::kWrite || access == Access::kReadWrite) launch.writes.push_back(span);
   }
+  if (args.bytes == 0) return;
   launch.buffers.push_back(args.address);
   const bool logit_rows = launch.count == Count::kLogitRows;
   launch.buffers.push_back((logit_rows ? pass_.logit_pass : pass_.pass).address);

@@ -76,6 +76,18 @@ class Recorder {
   };
   void gdn(const GdnTensors& tensors, const GdnArgs& args);
 
+  // Columns `first` .. of `out`, or of its int16 rows where it has some, from all columns of `in`.
+  void place_columns(const Activation& out, const Activation& in, uint32_t first);
+  // out[r] = in[r - 1]; before a query's first row stands the seed of its bank.
+  void shift_rows(const Activation& out, const Activation& in, Span banks, const SeedArgs& args);
+  // Seeds of the banks that the pass writes, and of those that it makes from the tape: the row of `in` behind which the state stands.
+  void keep_seeds(Span banks, const Activation& in, const SeedArgs& args);
+  void keep_verified_seeds(Span banks, const Activation& in, const SeedArgs& args);
+  // out[places[i]] = ids[i], for i below the count.
+  void scatter_ids(Span out, Span ids, Span places, Count count);
+  // Counts what the target accepts of each draft of the pass.
+  void verify();
+
   // The next token of each logit row into the pass's `sampled`.
   void sample(const Activation& logits, Span candidates, const SampleScanArgs& args);
 
@@ -114,7 +126,7 @@ class Recorder {
   void add(const Simple& simple, const Args& args) {
     add(simple, args_.put(args));
   }
-  // Binds buffers, args and the Pass of the count; tracks hazards.
+  // Binds buffers, args and the Pass of the count; tracks hazards. No args: neither they nor the Pass.
   void bind(Launch& launch, const std::vector<Binding>& bindings, const Span& args) const;
 
   Device& device_;

@@ -6,6 +6,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
+from cases_draft import (
+    Draft,
+    Seeds,
+    keep_case,
+    keep_verified_case,
+    place_case,
+    scatter_case,
+    shift_case,
+    verify_case,
+)
 from cases_gdn import (
     NEVER_CHUNKED,
     GdnShape,
@@ -83,6 +93,22 @@ def layer_bench(size: str) -> Iterator[LayerCase | SampleRun]:
     for chunk_rows in (NEVER_CHUNKED, 1):
         yield recurrent_case(widths.gdn, queries, chunk_rows)
         yield recurrent_case(widths.gdn, keeping, chunk_rows)
+    yield from draft_bench(widths.hidden)
     logits = np.random.default_rng(0).standard_normal((1, widths.vocab)).astype(np.float32) * 3
     for temperature in (0.0, 0.7):
         yield sample_run(logits, [Draw(temperature=temperature)], chunk=4096)
+
+
+def draft_bench(hidden: int) -> Iterator[LayerCase]:
+    """What a draft of 7 tokens adds to a pass, beside the drafter's own linears."""
+    width = 7
+    queries = [Query(count=1 + width, kv_valid=CONTEXT)]
+    seeds = Seeds(dim=hidden)
+    drafts = [Draft(proposals=(5,) * width, sampled=(5,) * (width + 1), stops=(2, 3))]
+    yield place_case(1 + width, 5, hidden)
+    yield place_case(1 + width, 5, hidden, int16=True)
+    yield shift_case(seeds, queries)
+    yield keep_case(seeds, queries)
+    yield keep_verified_case(seeds, drafts)
+    yield scatter_case(range(width))
+    yield verify_case(drafts)

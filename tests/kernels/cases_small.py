@@ -8,6 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from cases_draft import (
+    Draft,
+    Seeds,
+    keep_case,
+    keep_verified_case,
+    place_case,
+    scatter_case,
+    shift_case,
+    verify_case,
+)
 from cases_gdn import GdnShape, conv_case, gated_norm_case, gates_case, recurrent_case
 from cases_int16 import MLP_PANEL, MLP_ROW, PANEL, ROW, Int16Case, Int16Kernel, random_launch
 from cases_layers import (
@@ -31,6 +41,12 @@ ATTENTION = AttentionShape(n_heads=6, n_kv_heads=2, head_dim=64, rotary_dim=16)
 WIDE = AttentionShape(n_heads=8, n_kv_heads=1)
 GDN = GdnShape(n_k_heads=2, n_v_heads=4, head_dim=64)
 LOGITS = np.random.default_rng(0).standard_normal((2, 3000)).astype(np.float32)
+SEEDS = Seeds(dim=160)
+DRAFTS = [
+    Draft(proposals=(5, 6, 7), sampled=(5, 6, 8, 9)),
+    Draft(proposals=(), sampled=(3,)),
+    Draft(proposals=(4, 4), sampled=(4, 4, 4), stops=(2, 4)),
+]
 DRAWS = [Draw(temperature=1.0, seed=1), Draw()]
 
 
@@ -60,5 +76,12 @@ CASES: dict[str, Callable[[], list[Launch]]] = {
     "linear_int16_panel": lambda: int16_case(PANEL, 37),
     "mlp_int16_row": lambda: int16_case(MLP_ROW, 64),
     "mlp_int16_panel": lambda: int16_case(MLP_PANEL, 64),
+    "place_columns": lambda: place_case(3, 2, 160).launches,
+    "place_columns_int16": lambda: place_case(3, 2, 160, int16=True).launches,
+    "shift_rows": lambda: shift_case(SEEDS, QUERIES).launches,
+    "keep_seeds": lambda: keep_case(SEEDS, QUERIES).launches,
+    "keep_verified_seeds": lambda: keep_verified_case(SEEDS, DRAFTS).launches,
+    "scatter_ids": lambda: scatter_case((4, 0, 7)).launches,
+    "verify": lambda: verify_case(DRAFTS).launches,
     "sample": lambda: sample_run(LOGITS, DRAWS, chunk=512).launches,
 }

@@ -17,6 +17,10 @@ QUERY = np.dtype(
     + [(name, "u4") for name in ("first_write", "n_writes", "first_tape")]
 )
 WRITE = np.dtype([(name, "u4") for name in ("query", "rows", "bank", "reserved")])
+VERIFY = np.dtype(
+    [(name, "u4") for name in ("query", "first_logit", "width", "bank", "first_stop", "n_stops")]
+    + [("reserved", "u4", 2)]
+)
 SAMPLE = np.dtype(
     [("temperature", "f4")]
     + [(name, "u4") for name in ("seed_low", "seed_high", "position", "sample_index")]
@@ -34,6 +38,8 @@ GDN = np.dtype(
     + [(name, "u8") for name in ("bank_floats", "state_offset", "conv_offset")]
     + [("eps", "f4"), ("chunk_rows", "u4")]
 )
+PLACE = np.dtype([(name, "u4") for name in ("dim", "stride", "first", "reserved")])
+SEED = np.dtype([("dim", "u4"), ("reserved", "u4"), ("bank_floats", "u8"), ("seed_offset", "u8")])
 SCAN = np.dtype([(name, "u4") for name in ("vocab", "n_valid", "chunk", "n_chunks")])
 CANDIDATE = np.dtype([("score", "f4"), ("id", "u4")])
 

@@ -1,4 +1,4 @@
-"""The hash kernels keep the states that a pass lists as the kernels do that they stand in for."""
+"""Where the hash kernels move numbers, they move them as the kernels that they stand in for."""
 
 from __future__ import annotations
 
@@ -6,9 +6,20 @@ import sys
 from pathlib import Path
 
 import pytest
+from cases_draft import (
+    Seeds,
+    keep_case,
+    keep_verified_case,
+    place_case,
+    scatter_case,
+    shift_case,
+    verify_case,
+)
 from cases_gdn import conv_case
+from cases_layers import check_case
 from engine.hash_model import build_hash_kernels
 from harness import Runner, check, open_runner, run
+from test_draft import DRAFTS, SHARED
 from test_gdn import LISTED, LISTS, SMALL
 from test_gdn import test_recurrent_does_not_depend_on_what_is_kept as check_bits
 
@@ -31,3 +42,16 @@ def test_conv_states_of_listed_rows(stand_in: Runner) -> None:
     run(stand_in, case.launches[1:])
     _, (banks, expected, bound) = case.checks
     check(banks, expected, bound)
+
+
+def test_drafts_move_as_they_do(stand_in: Runner) -> None:
+    seeds = Seeds(dim=96)
+    for case in (
+        place_case(3, 2, 96),
+        shift_case(seeds, SHARED),
+        keep_case(seeds, SHARED),
+        keep_verified_case(seeds, list(DRAFTS.values())),
+        scatter_case((4, 0, 7)),
+        verify_case(list(DRAFTS.values())),
+    ):
+        check_case(stand_in, case)
