@@ -147,6 +147,31 @@ def test_files_that_are_no_drafters(tmp_path: Path, target: Path) -> None:
             resolve(whole, target)
 
 
+def test_damaged_files_are_refused_or_read(tmp_path: Path, target: Path) -> None:
+    """Any byte of what is not weights may be anything: an error of ours, or a drafter."""
+    rng = np.random.default_rng(7)
+    gguf = write_drafter_gguf(tmp_path / "d.gguf", DRAFTER)
+    directory = write_drafter_hf(tmp_path / "hf", DRAFTER)
+    head = gguf.read_bytes().index(b"blk.1.attn_v") + 200
+    safetensors = directory / "model.safetensors"
+    header = 8 + int.from_bytes(safetensors.read_bytes()[:8], "little")
+    config = directory / "config.json"
+    places = [(gguf, gguf, head), (safetensors, directory, header)]
+    for file, drafter, size in [*places, (config, directory, config.stat().st_size)]:
+        whole = file.read_bytes()
+        refused = 0
+        for place in rng.integers(0, size, 150):
+            value = rng.integers(0, 256).astype(np.uint8).tobytes()
+            file.write_bytes(whole[:place] + value + whole[place + 1 :])
+            try:
+                resolve(drafter, target)
+            except (FormatError, ModelError):
+                refused += 1
+        file.write_bytes(whole)
+        assert refused > 50
+        resolve(drafter, target)
+
+
 def test_bundled_drafter_serves_the_bundled_model(root: Path) -> None:
     folder = root / "python" / "mtlqwen" / "models" / "tiny"
     found = resolve(folder / "tiny-qwen3.5-dflash-Q8_0.gguf", folder / "tiny-qwen3.5-Q8_0.gguf")
