@@ -18,6 +18,7 @@ NB_MODULE(_core, module) {
       "Say at exit which objects of this module are still alive.");
   mtlqwen::init_testing(testing);
   mtlqwen::init_scheduler_testing(testing);
+  mtlqwen::init_draft_testing(testing);
   mtlqwen::init_io_testing(testing);
   mtlqwen::init_read_testing(testing);
 }

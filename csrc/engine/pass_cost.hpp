@@ -1,0 +1,69 @@
+// How long a pass of decoding takes, learned from those that ran.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <vector>
+
+namespace mtlqwen {
+
+// Who makes the proposals of a pass. Those of n-grams come from the host and cost the device
+// nothing: for time they are kNone with more rows.
+enum class DraftKind : uint8_t { kNone, kNgram, kMtp, kDflash };
+
+struct PassShape {
+  DraftKind kind = DraftKind::kNone;  // of the device's drafter, where any sequence uses it
+  uint32_t n_sequences = 0;
+  uint32_t rows = 0;   // of the target: one a sequence and one a proposal
+  uint32_t steps = 0;  // passes of an MTP drafter: its longest draft
+};
+
+// What is expected before anything was measured, against a pass of one row.
+struct PassCostPrior {
+  double row = 0.05;  // each further row of the target
+  double mtp_step = 0.15;
+  double dflash = 0.3;  // and a tenth of `row` a row of the block
+};
+
+// A time is exp(level) * prior(shape) * exp(residual(shape)). The level is common: it follows a
+// machine that becomes slower or faster. Residuals are kept in cells of kind, sequences and rows;
+// where a cell was not measured they come from its neighbours, and rows never make a pass cheaper
+// there. One odd pass says little: a time counts only as far as the last ones were odd, too, and of
+// a cell's first times the least does, since what disturbs a pass makes it longer.
+class PassCost {
+ public:
+  explicit PassCost(const PassCostPrior& prior = {}) : prior_(prior) {}
+  // Decode-only passes; the first ever sets the level.
+  void observe(const PassShape& shape, double seconds);
+  [[nodiscard]] double estimate(const PassShape& shape) const;
+  // Seconds for shape.rows, shape.rows + 1 .. most_rows.
+  [[nodiscard]] std::vector<double> curve(const PassShape& shape, uint32_t most_rows) const;
+  // Passes that its cell has seen, as far as they still count.
+  [[nodiscard]] float n_measured(const PassShape& shape) const;
+
+ private:
+  static constexpr uint32_t kDrafters = 3;  // none, MTP, DFlash
+  static constexpr uint32_t kCrowds = 6;    // 1, 2, 3-4, 5-8, 9-16, 17-32 sequences
+  static constexpr uint32_t kHeights = 24;  // of rows: each to 8, then four an octave to 128
+  struct Place {
+    uint32_t drafter = 0;
+    uint32_t crowd = 0;
+    uint32_t height = 0;
+  };
+  struct Cell {
+    float residual = 0;
+    float weight = 0;    // passes that it has seen, up to a limit
+    float surprise = 0;  // mean of the last ones, without sign
+  };
+  [[nodiscard]] static Place place_of(const PassShape& shape);
+  [[nodiscard]] static uint32_t index_of(const Place& place);
+  [[nodiscard]] double expected(const PassShape& shape) const;
+  [[nodiscard]] double residual_at(const Place& place) const;
+
+  PassCostPrior prior_;
+  double level_ = 0;
+  bool measured_ = false;
+  std::array<Cell, kDrafters * kCrowds * kHeights> cells_{};
+  std::vector<Place> known_;  // cells that were measured
+};
+
+}  // namespace mtlqwen
