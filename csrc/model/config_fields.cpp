@@ -66,9 +66,11 @@ void ConfigFields::check_plain() const {
   check_silu("hidden_act");
   for (const std::string_view name : {"rope_parameters", "rope_scaling"}) {
     const JsonValue* rope = find(name);
-    const JsonValue* type = rope == nullptr ? nullptr : rope->find("rope_type");
-    if (type != nullptr && (type->string() == nullptr || *type->string() != "default")) {
-      fail("rope_type", type, "default");
+    for (const std::string_view key : {"rope_type", "type"}) {  // older files have the latter
+      const JsonValue* type = rope == nullptr ? nullptr : rope->find(key);
+      if (type != nullptr && (type->string() == nullptr || *type->string() != "default")) {
+        fail(key, type, "default");
+      }
     }
   }
 }

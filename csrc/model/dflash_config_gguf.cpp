@@ -1,6 +1,10 @@
 // DflashConfig from the metadata of a GGUF file of architecture dflash.
 #include <limits>
-#include <utility>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
 
 #include "base/error.hpp"
 #include "io/utf8.hpp"

@@ -1,7 +1,10 @@
 // DflashConfig from the config.json of a Hugging Face checkpoint directory. Fields moved between
 // the top level, dflash_config and rope_parameters as drafters were replaced; any place is read.
-#include <array>
+#include <optional>
+#include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "base/error.hpp"
 #include "io/json.hpp"

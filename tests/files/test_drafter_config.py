@@ -161,6 +161,7 @@ def test_bundled_drafter(root: Path) -> None:
         ({"head_dim": 512}, "head_dim is not one that runs (got 512"),
         ({"num_attention_heads": 2**31, "num_key_value_heads": 2**31}, "attention heads"),
         ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e6}}, "rope_type is not one"),
+        ({"rope_scaling": {"type": "yarn"}}, 'type is not one that runs (got "yarn"'),
         ({"rope_parameters": {"rope_theta": 0.5}}, "rope theta"),
         ({"rope_parameters": {"rope_theta": 1e6, "partial_rotary_factor": 0.25}}, "got 0.25"),
         ({"rope_parameters": DELETE}, "rope_theta is not one that runs (got nothing"),

@@ -138,6 +138,7 @@ def test_gguf_interval_and_prediction_layers(tmp_path: Path) -> None:
         ({"linear_conv_kernel_dim": 3}, "linear_conv_kernel_dim is not one that runs (got 3"),
         ({"rms_norm_eps": 0}, "RMS norm epsilon"),
         ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e6}}, "rope_type is not one"),
+        ({"rope_scaling": {"type": "yarn"}}, 'type is not one that runs (got "yarn"'),
         ({"rope_parameters": {"rope_theta": 0.0}}, "rope theta"),
         ({"rope_parameters": {"rope_theta": 1e6, "partial_rotary_factor": 7}}, "0 to 1"),
         ({"rope_parameters": {"rope_theta": 1e6, "partial_rotary_factor": 0.04}}, "rotary"),
