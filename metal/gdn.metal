@@ -11,6 +11,9 @@
 //   gdn_norm        out = o / sqrt(mean(o^2) + eps) * weight * silu(z), per v head
 //   gdn_norm_int16   the same, quantised
 //
+// A query whose draft is verified keeps no state: gdn_conv and gdn_recurrent write its rows to the
+// tape, from which gdn_replay (metal/gdn_replay.metal) makes the state after those accepted.
+//
 // C = (2 Hk + Hv) * head_dim channels, in the order q heads, k heads, v heads. head_dim is 64 or
 // 128, four conv taps. A query with kv_valid == 0 starts from zero state whatever its bank holds.
 // Bank offsets are multiples of 4 floats. One simdgroup a threadgroup, no threadgroup memory.
@@ -23,26 +26,15 @@ using namespace metal;
 
 constant constexpr float kL2Eps = 1e-6f;  // fixed in the reference, added to the sum of squares
 
-// Four channels of the query's row `index` before the convolution. Negative: what the bank
-// remembers (-1 the newest).
-inline float4 raw_row(device const float* qkv, device const float* banks,
-                      device const QueryArgs& query, constant GdnArgs& args, int index,
-                      uint channels, uint channel) {
-  if (index >= 0)
-    return *(device const float4*)(qkv + (query.first_row + uint(index)) * channels + channel);
-  if (query.kv_valid == 0) return float4(0.0f);
-  device const float* state = banks + bank_start(query.bank, args) + args.conv_offset;
-  return *(device const float4*)(state + uint(index + 3) * channels + channel);
-}
-
 // Grid (C / head_dim, rows): one head of one row.
 kernel void gdn_conv(device float* act [[buffer(0)]],           // (rows, C)
-                     device const float* qkv [[buffer(1)]],     // (rows, C)
-                     device const float* weight [[buffer(2)]],  // (C, 4), tap 3 is the row itself
-                     device const float* banks [[buffer(3)]],
-                     device const QueryArgs* queries [[buffer(4)]],
-                     device const uint* row_query [[buffer(5)]],  // (rows)
-                     constant GdnArgs& args [[buffer(6)]], constant Pass& pass [[buffer(7)]],
+                     device float* tape [[buffer(1)]],          // (tape rows): of verified queries
+                     device const float* qkv [[buffer(2)]],     // (rows, C)
+                     device const float* weight [[buffer(3)]],  // (C, 4), tap 3 is the row itself
+                     device const float* banks [[buffer(4)]],
+                     device const QueryArgs* queries [[buffer(5)]],
+                     device const uint* row_query [[buffer(6)]],  // (rows)
+                     constant GdnArgs& args [[buffer(7)]], constant Pass& pass [[buffer(8)]],
                      uint2 group [[threadgroup_position_in_grid]],
                      uint lane [[thread_index_in_simdgroup]]) {
   const uint channels = (2 * args.n_k_heads + args.n_v_heads) * args.head_dim;
@@ -51,18 +43,20 @@ kernel void gdn_conv(device float* act [[buffer(0)]],           // (rows, C)
   device const QueryArgs& query = queries[row_query[group.y]];
   const int index = int(group.y - query.first_row);
 
+  float4 raw = float4(0.0f);
   float4 y = float4(0.0f);
   if (active) {
+    device const float* rows = qkv + query.first_row * channels;
     device const float4* w = (device const float4*)weight + channel;
     const float4 w0 = w[0], w1 = w[1], w2 = w[2], w3 = w[3];
     y = float4(w0.x, w1.x, w2.x, w3.x) *
-        raw_row(qkv, banks, query, args, index - 3, channels, channel);
+        raw_row(rows, channels, banks, query, args, index - 3, channel);
     y += float4(w0.y, w1.y, w2.y, w3.y) *
-         raw_row(qkv, banks, query, args, index - 2, channels, channel);
+         raw_row(rows, channels, banks, query, args, index - 2, channel);
     y += float4(w0.z, w1.z, w2.z, w3.z) *
-         raw_row(qkv, banks, query, args, index - 1, channels, channel);
-    y +=
-        float4(w0.w, w1.w, w2.w, w3.w) * raw_row(qkv, banks, query, args, index, channels, channel);
+         raw_row(rows, channels, banks, query, args, index - 1, channel);
+    raw = raw_row(rows, channels, banks, query, args, index, channel);
+    y += float4(w0.w, w1.w, w2.w, w3.w) * raw;
     y = silu(y);
   }
   if (group.x < 2 * args.n_k_heads) {
@@ -70,7 +64,13 @@ kernel void gdn_conv(device float* act [[buffer(0)]],           // (rows, C)
     const float scale = group.x < args.n_k_heads ? precise::rsqrt(float(args.head_dim)) : 1.0f;
     y *= precise::rsqrt(sum + kL2Eps) * scale;
   }
-  if (active) *(device float4*)(act + group.y * channels + channel) = y;
+  if (!active) return;
+  *(device float4*)(act + group.y * channels + channel) = y;
+  if (!is_taped(query)) return;
+  device float* kept = tape + (query.first_tape + uint(index)) * args.tape_row_floats;
+  *(device float4*)(kept + channel) = raw;
+  if (group.x < args.n_k_heads || group.x >= 2 * args.n_k_heads) return;
+  *(device float4*)(kept + tape_k(channel - args.n_k_heads * args.head_dim, args)) = y;
 }
 
 // Grid (C / head_dim, n_writes). No bank that a query reads is written.
@@ -86,10 +86,11 @@ kernel void gdn_conv_state(device float* banks [[buffer(0)]],
   device const StateWriteArgs& write = writes[group.y];
   device const QueryArgs& query = queries[write.query];
   if (lane * 4 >= args.head_dim) return;
+  device const float* rows = qkv + query.first_row * channels;
   device float* state = banks + bank_start(write.bank, args) + args.conv_offset;
   for (int row = 0; row < 3; row++) {
     *(device float4*)(state + uint(row) * channels + channel) =
-        raw_row(qkv, banks, query, args, int(write.rows) - 3 + row, channels, channel);
+        raw_row(rows, channels, banks, query, args, int(write.rows) - 3 + row, channel);
   }
 }
 
@@ -115,9 +116,9 @@ inline float sum4(float4 x) { return (x.x + x.y) + (x.z + x.w); }
 // in registers. Lane part p holds dk = 16 i + 4 p .. + 3, so that the four lanes of a row read 64
 // bytes together. S k, S q and k q are reduced together before the update (o = decay * S q + delta
 // * k q), so that a row costs one cross-lane reduction, and the state is read once and written once
-// a bank, however many rows the query has. `to` and `from`: the value row's place in bank 0.
+// a bank, however many rows the query has. `to`: the value row's place in bank 0.
 template <uint kQuads>
-inline void recur(device float* out, device float* to, device const float* from,
+inline void recur(device float* out, device float* to, device float* tape, device const float* from,
                   device const float* act, device const float2* gates,
                   device const QueryArgs& query, device const StateWriteArgs* writes,
                   constant GdnArgs& args, uint v_head, uint value, uint part) {
@@ -129,6 +130,7 @@ inline void recur(device float* out, device float* to, device const float* from,
     device const float4* old = (device const float4*)from + part;
     for (uint i = 0; i < kQuads; i++) state[i] = old[i * 4];
   }
+  const bool taped = is_taped(query);
   device const StateWriteArgs* write = writes + query.first_write;
   for (uint t = 0; t < query.count; t++) {
     const uint row = query.first_row + t;
@@ -149,10 +151,16 @@ inline void recur(device float* out, device float* to, device const float* from,
     }
     const float4 sums = quad_sum(float4(sum4(sk), sum4(sq), sum4(kq), 0.0f));
     const float delta = gate.y * (v - gate.x * sums.x);
-    for (uint i = 0; i < kQuads; i++) state[i] = state[i] * gate.x + k[i * 4] * delta;
+    for (uint i = 0; i < kQuads; i++) state[i] = after_row(state[i], gate.x, k[i * 4], delta);
     if (part == 0) {
       out[(row * args.n_v_heads + v_head) * args.head_dim + value] =
           gate.x * sums.y + delta * sums.z;
+    }
+    if (taped) {
+      device float* kept = tape + (query.first_tape + t) * args.tape_row_floats;
+      if (part == 0) kept[tape_delta(v_head * args.head_dim + value, args)] = delta;
+      if (part == 0 && value == 0) kept[tape_decay(v_head, args)] = gate.x;
+      continue;
     }
     if (t + 1 < write->rows) continue;
     device float4* kept = (device float4*)(to + bank_start(write->bank, args)) + part;
@@ -164,12 +172,13 @@ inline void recur(device float* out, device float* to, device const float* from,
 // Grid (Hv * Dv / 8, n_queries). No bank that a query reads is written.
 kernel void gdn_recurrent(device float* out [[buffer(0)]],  // (rows, Hv * Dv)
                           device float* banks [[buffer(1)]],
-                          device const float* act [[buffer(2)]],     // (rows, C)
-                          device const float2* gates [[buffer(3)]],  // (rows, Hv): decay, beta
-                          device const float* banks_in [[buffer(4)]],
-                          device const QueryArgs* queries [[buffer(5)]],
-                          device const StateWriteArgs* writes [[buffer(6)]],  // (n_writes)
-                          constant GdnArgs& args [[buffer(7)]], constant Pass& pass [[buffer(8)]],
+                          device float* tape [[buffer(2)]],  // (tape rows): of verified queries
+                          device const float* act [[buffer(3)]],     // (rows, C)
+                          device const float2* gates [[buffer(4)]],  // (rows, Hv): decay, beta
+                          device const float* banks_in [[buffer(5)]],
+                          device const QueryArgs* queries [[buffer(6)]],
+                          device const StateWriteArgs* writes [[buffer(7)]],  // (n_writes)
+                          constant GdnArgs& args [[buffer(8)]], constant Pass& pass [[buffer(9)]],
                           uint2 group [[threadgroup_position_in_grid]],
                           uint lane [[thread_index_in_simdgroup]]) {
   device const QueryArgs& query = queries[group.y];
@@ -181,9 +190,9 @@ kernel void gdn_recurrent(device float* out [[buffer(0)]],  // (rows, Hv * Dv)
   device float* to = banks + place;
   device const float* from = banks_in + bank_start(query.bank, args) + place;
   if (args.head_dim == 128) {
-    recur<8>(out, to, from, act, gates, query, writes, args, v_head, value, lane % 4);
+    recur<8>(out, to, tape, from, act, gates, query, writes, args, v_head, value, lane % 4);
   } else {
-    recur<4>(out, to, from, act, gates, query, writes, args, v_head, value, lane % 4);
+    recur<4>(out, to, tape, from, act, gates, query, writes, args, v_head, value, lane % 4);
   }
 }
 

@@ -16,7 +16,8 @@
 // A lane owns one value dim and its row of S; the 32 rows of a block lie along its vectors. As the
 // lane of row s it also makes column s of A and B. Rows past the end of a ragged block repeat its
 // last one with beta 0 and decay 1, so that their delta is 0. A block ends where a state is kept;
-// between blocks S stands in the bank that is written next.
+// between blocks S stands in the bank that is written next. Verified queries, which keep none, have
+// fewer rows than chunk_rows.
 #include <metal_stdlib>
 
 #include "gdn.h"

@@ -102,6 +102,8 @@ struct AttentionArgs {
 };
 
 // One GDN layer's place in a bank: bank_base = banks + bank * bank_floats; state then conv at the offsets.
+// A tape row has what a verified row did to the layer, in floats: its channels of qkv before the convolution, its k heads
+// behind it, the delta of each value of each v head, the decay of each v head.
 struct GdnArgs {
   MTLQWEN_UINT n_k_heads;
   MTLQWEN_UINT n_v_heads;
@@ -112,6 +114,17 @@ struct GdnArgs {
   MTLQWEN_ULONG conv_offset;   // floats; (3, channels), oldest row first, before the activation
   float eps;
   MTLQWEN_UINT chunk_rows;  // queries with as many rows are gdn_chunk's, the others gdn_recurrent's
+  MTLQWEN_ULONG tape_row_floats;  // from one row of the layer's tape to the next
+};
+
+// All GDN layers of a model, each as far from the one before it as the next is from it.
+struct GdnReplayArgs {
+  GdnArgs layer;               // the first
+  MTLQWEN_ULONG state_stride;  // floats from one layer's state to the next, in a bank
+  MTLQWEN_ULONG conv_stride;   // the same of the conv states
+  MTLQWEN_ULONG tape_stride;   // floats from one layer's tape to the next
+  MTLQWEN_UINT n_layers;
+  MTLQWEN_UINT reserved;
 };
 
 struct RowsArgs {
@@ -153,7 +166,8 @@ static_assert(sizeof(StateWriteArgs) == 16, "StateWriteArgs is shared with the k
 static_assert(sizeof(VerifyArgs) == 32, "VerifyArgs is shared with the kernels");
 static_assert(sizeof(AttentionArgs) == 48, "AttentionArgs is shared with the kernels");
 static_assert(sizeof(SampleArgs) == 32, "SampleArgs is shared with the kernels");
-static_assert(sizeof(GdnArgs) == 48, "GdnArgs is shared with the kernels");
+static_assert(sizeof(GdnArgs) == 56, "GdnArgs is shared with the kernels");
+static_assert(sizeof(GdnReplayArgs) == 88, "GdnReplayArgs is shared with the kernels");
 static_assert(sizeof(SeedArgs) == 24, "SeedArgs is shared with the kernels");
 
 #ifndef __METAL_VERSION__

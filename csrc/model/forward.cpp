@@ -8,6 +8,7 @@
 #include "base/math.hpp"
 #include "model/gdn_table.hpp"
 #include "model/recorder.hpp"
+#include "model/tape.hpp"
 
 namespace mtlqwen {
 
@@ -159,7 +160,8 @@ class LayerWalk {
                  .decay = weights_.vector(prefix + "A_log", config_.gdn_v_heads),
                  .dt_bias = weights_.vector(prefix + "dt_bias", config_.gdn_v_heads),
                  .norm = weights_.vector(prefix + "norm.weight", config_.gdn_head_dim),
-                 .banks = parts_.banks.span()},
+                 .banks = parts_.banks.span(),
+                 .tape = {}},
                 {.n_k_heads = config_.gdn_k_heads,
                  .n_v_heads = config_.gdn_v_heads,
                  .head_dim = config_.gdn_head_dim,
@@ -169,7 +171,8 @@ class LayerWalk {
                  .conv_offset = config_.n_layers(LayerKind::kGdn) * gdn_state_floats(config_) +
                                 index * gdn_conv_floats(config_),
                  .eps = config_.eps,
-                 .chunk_rows = gdn_chunk_rows(parts_.device.is_software(), parts_.deterministic)});
+                 .chunk_rows = gdn_chunk_rows(parts_.device.is_software(), parts_.deterministic),
+                 .tape_row_floats = tape_row_floats(config_)});
     add_to_residual(gated, output);
   }
 

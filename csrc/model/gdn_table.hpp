@@ -15,4 +15,9 @@ namespace mtlqwen {
   return software ? 17 : 64;
 }
 
+// Rows of one verified query at most. gdn_chunk has no tape: it must never get one.
+inline constexpr uint32_t kMostTapedRows = 16;
+static_assert(gdn_chunk_rows(true, false) > kMostTapedRows &&
+              gdn_chunk_rows(false, false) > kMostTapedRows);
+
 }  // namespace mtlqwen

@@ -73,8 +73,11 @@ class Recorder {
     Span decay, dt_bias;     // (v_heads): -exp(A_log), bias of the step size
     Span norm;               // (head_dim)
     Span banks;              // all of them
+    Span tape;               // the layer's; empty: no query of the pass is verified
   };
   void gdn(const GdnTensors& tensors, const GdnArgs& args);
+  // The states after the accepted rows of every verified query, in all layers. tape: of all layers.
+  void gdn_replay(Span banks, Span tape, const GdnReplayArgs& args);
 
   // Columns `first` .. of `out`, or of its int16 rows where it has some, from all columns of `in`.
   void place_columns(const Activation& out, const Activation& in, uint32_t first);

@@ -104,7 +104,8 @@ class Gdn(Part):
             mix(self.linear(x, name), index(g.gdn_v_heads))[:, None, None]
             for name in ("in_proj_a", "in_proj_b")
         )
-        self.state = self.state * odd(a) + k[:, None, :] * odd(v)[:, :, None] + b
+        delta = mix(v[:, :, None], b)
+        self.state = self.state * odd(a) + k[:, None, :] * odd(delta)
         out = np.sum(self.state * odd(q)[:, None, :], axis=2, dtype=np.uint32)
         return self.linear(mix(out.reshape(-1), self.linear(x, "in_proj_z")), "out_proj")
 

@@ -6,6 +6,7 @@ For the tests that watch how a kernel runs, not what it computes.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 from cases_draft import (
@@ -29,6 +30,7 @@ from cases_layers import (
     swiglu_case,
 )
 from cases_sample import Draw, sample_run
+from cases_tape import Verified, replay_case
 from harness import Launch
 from layer_args import Query
 
@@ -36,6 +38,12 @@ QUERIES = [
     Query(count=2, kv_valid=130, slot=1, bank=2, kept=((1, 3), (2, 1))),
     Query(count=3, kept=((3, 0),)),
 ]
+TAPED = [
+    Query(count=3, kv_valid=130, bank=1, tape=2),
+    Query(count=1, bank=2),
+    Query(count=2, kv_valid=9, bank=0, tape=0),
+]
+VERIFIED = [Verified(query=0, accepted=0, bank=4), Verified(query=2, accepted=1, bank=3)]
 LONG = Query(count=35, kv_valid=9, bank=1, kept=((2, 3), (34, 0), (35, 2)))
 ATTENTION = AttentionShape(n_heads=6, n_kv_heads=2, head_dim=64, rotary_dim=16)
 WIDE = AttentionShape(n_heads=8, n_kv_heads=1)
@@ -67,8 +75,11 @@ CASES: dict[str, Callable[[], list[Launch]]] = {
     "attention in tiles": lambda: attention_case(ATTENTION, QUERIES, 1, tile=16).launches,
     "attention in tiles of 8": lambda: attention_case(ATTENTION, QUERIES, 1, tile=8).launches,
     "gdn_conv": lambda: conv_case(GDN, QUERIES).launches,
+    "gdn_conv to the tape": lambda: conv_case(GDN, TAPED).launches,
     "gdn_gates": lambda: gates_case(2, 48).launches,
     "gdn_recurrent": lambda: recurrent_case(GDN, QUERIES).launches,
+    "gdn_recurrent to the tape": lambda: recurrent_case(GDN, TAPED).launches,
+    "gdn_replay": lambda: replay_case(replace(GDN, n_layers=2), TAPED, VERIFIED).launches,
     "gdn_chunk": lambda: recurrent_case(GDN, [LONG], 1).launches,
     "gdn_norm": lambda: gated_norm_case(GDN, 3).launches,
     "gdn_norm_int16": lambda: gated_norm_case(GDN, 3, int16=True).launches,

@@ -36,7 +36,12 @@ ATTENTION = np.dtype(
 GDN = np.dtype(
     [(name, "u4") for name in ("n_k_heads", "n_v_heads", "head_dim", "k_head_tiled")]
     + [(name, "u8") for name in ("bank_floats", "state_offset", "conv_offset")]
-    + [("eps", "f4"), ("chunk_rows", "u4")]
+    + [("eps", "f4"), ("chunk_rows", "u4"), ("tape_row_floats", "u8")]
+)
+REPLAY = np.dtype(
+    [("layer", GDN)]
+    + [(name, "u8") for name in ("state_stride", "conv_stride", "tape_stride")]
+    + [("n_layers", "u4"), ("reserved", "u4")]
 )
 PLACE = np.dtype([(name, "u4") for name in ("dim", "stride", "first", "reserved")])
 SEED = np.dtype([("dim", "u4"), ("reserved", "u4"), ("bank_floats", "u8"), ("seed_offset", "u8")])
@@ -61,11 +66,19 @@ class Query:
     slot: int = 0
     bank: int = 0
     kept: tuple[tuple[int, int], ...] = ()
+    tape: int | None = None  # its first tape row; no state is kept
 
     @property
     def writes(self) -> tuple[tuple[int, int], ...]:
         """(rows, bank) of each state that is kept: `kept`, or the last into the other of two."""
+        if self.tape is not None:
+            return ()
         return self.kept or ((self.count, self.bank ^ 1),)
+
+    @property
+    def taped(self) -> range:
+        """Its tape rows."""
+        return range(0) if self.tape is None else range(self.tape, self.tape + self.count)
 
 
 def query_arrays(queries: Sequence[Query]) -> tuple[Buffer, Buffer]:
@@ -75,7 +88,7 @@ def query_arrays(queries: Sequence[Query]) -> tuple[Buffer, Buffer]:
         first_row = sum(q.count for q in queries[:i])
         first_write = sum(len(q.writes) for q in queries[:i])
         place = (first_row, query.count, query.kv_valid, query.slot)
-        packed[i] = (*place, query.bank, first_write, len(query.writes), 0)
+        packed[i] = (*place, query.bank, first_write, len(query.writes), query.tape or 0)
     counts = [query.count for query in queries]
     return packed, np.repeat(np.arange(len(queries), dtype=np.uint32), counts)
 
@@ -83,7 +96,7 @@ def query_arrays(queries: Sequence[Query]) -> tuple[Buffer, Buffer]:
 def write_array(queries: Sequence[Query]) -> Buffer:
     """(n_writes,) structs, those of a query after those of the query before it."""
     writes = [(i, *write, 0) for i, query in enumerate(queries) for write in query.writes]
-    return np.array(writes, WRITE)
+    return np.array(writes or [(0, 0, 0, 0)], WRITE)  # there are no empty buffers
 
 
 def split_count(queries: Sequence[Query], blocks_per_split: int) -> int:

@@ -149,15 +149,16 @@ def gates(a: Array, b: Array, rate: Array, dt_bias: Array) -> tuple[Array, Array
     return y, np.stack([decay_error, SIGMOID_ERROR * beta], axis=-1) + FLUSH
 
 
-Kept = list[tuple[Array, Array]]  # states and their bounds
+Bounded = list[tuple[Array, Array]]  # each with its bound
 
 
 def recurrent(
     q: Array, k: Array, v: Array, gate: Array, state: Array, kept: Sequence[int]
-) -> tuple[Array, Array, Kept]:
+) -> tuple[Array, Array, Bounded, Bounded]:
     """Gated delta rule: q, k (T, Hv, Dk), v (T, Hv, Dv), gate (T, Hv, 2), state (Hv, Dv, Dk).
 
-    Returns out (T, Hv, Dv), its bound, and the states after the first rows that `kept` names.
+    Returns out (T, Hv, Dv), its bound, the states after the first rows that `kept` names, and the
+    delta (Hv, Dv) of each row.
     """
     state = state.copy()
     out = np.empty_like(v)
@@ -167,19 +168,33 @@ def recurrent(
     # and the update (three roundings), each relative to the row's norm and to v.
     step = (k.shape[-1] / 16 + 5 + 6) * U
     error = np.zeros(v.shape[1:])
-    states: Kept = []
+    states: Bounded = []
+    deltas: Bounded = []
     for t in range(v.shape[0]):
         decay, beta = gate[t, :, 0, None], gate[t, :, 1, None]
         size = np.linalg.norm(state, axis=-1) + np.abs(v[t])
         error += 2 * step * size
         state *= decay[..., None]
         delta = beta * (v[t] - np.einsum("hvk,hk->hv", state, k[t]))
+        deltas.append((delta, error + FLUSH))
         state += delta[..., None] * k[t][:, None, :]
         out[t] = np.einsum("hvk,hk->hv", state, q[t])
         bound[t] = np.linalg.norm(q[t], axis=-1, keepdims=True) * (error + 2 * step * size) + FLUSH
         if t + 1 in kept:
             states.append((state.copy(), np.broadcast_to(error[..., None], state.shape) + FLUSH))
-    return out, bound, states
+    return out, bound, states, deltas
+
+
+def replayed(k: Array, delta: Array, decay: Array, state: Array) -> tuple[Array, Array]:
+    """State (Hv, Dv, Dk) after rows k (T, Hv, Dk), delta (T, Hv, Dv), decay (T, Hv); its bound."""
+    state = state.copy()
+    bound = np.zeros(state.shape)
+    for t in range(k.shape[0]):
+        factor = decay[t, :, None, None]
+        added = delta[t, :, :, None] * k[t, :, None, :]
+        bound = factor * bound + 3 * U * (factor * np.abs(state) + np.abs(added))
+        state = factor * state + added
+    return state, bound + FLUSH
 
 
 BLOCK = 32  # rows of one block of the chunked delta rule

@@ -10,6 +10,7 @@ import pytest
 from cases_gdn import (
     NEVER_CHUNKED,
     GdnShape,
+    alone,
     conv_case,
     gated_norm_case,
     gates_case,
@@ -109,18 +110,13 @@ def test_chunk_with_extreme_decays(runner: Runner, decays: list[float]) -> None:
 def test_chunks_of_any_split_agree(runner: Runner, cut: int) -> None:
     """Two passes agree with float64 as one pass does: the second starts from the first's bank."""
     whole = recurrent_case(SMALL, [Query(count=77, kv_valid=3, bank=1)], 1)
-    (out, expected, bound), (banks, new_banks, bank_bound) = whole.checks
+    (out, expected, bound), (banks, new_banks, bank_bound), _ = whole.checks
     (launch,) = whole.launches
-    _, _, act, gates, *_, args, _ = launch.buffers
     bank = 1
     for first, last in ((0, cut), (cut, 77)):
         query = Query(count=last - first, kv_valid=3 + first, bank=bank)
         part = np.zeros_like(out[first:last])
-        buffers = [
-            part, banks, act[first:last].copy(), gates[first:last].copy(), banks.copy(),
-            query_arrays([query])[0], write_array([query]), args, pass_struct([query]),
-        ]  # fmt: skip
-        run(runner, [replace(launch, buffers=buffers)])
+        run(runner, [alone(launch, query, slice(first, last), part, banks)])
         # Another cut is another order of the same additions: both passes stay in the bound.
         check(part, expected[first:last], 2 * bound[first:last])
         bank = 1 - bank
@@ -168,18 +164,14 @@ def test_gated_norm_int16_of_a_nan(runner: Runner) -> None:
 def test_recurrent_is_the_same_in_chunks(runner: Runner, cut: int) -> None:
     """Rows of one query in two passes give the same bits as in one, in out and in state."""
     whole = recurrent_case(SMALL, [Query(count=21, kv_valid=3, bank=1)]).launches[0]
-    out, banks, act, gates, *_, args, _ = whole.buffers
+    out, banks, *_ = whole.buffers
     start = banks.copy()
     run(runner, [whole])
     pieces, bank = start.copy(), 1
     for first, last in ((0, cut), (cut, 21)):
         query = Query(count=last - first, kv_valid=3 + first, bank=bank)
         part = np.zeros_like(out[first:last])
-        buffers = [
-            part, pieces, act[first:last].copy(), gates[first:last].copy(), pieces.copy(),
-            query_arrays([query])[0], write_array([query]), args, pass_struct([query]),
-        ]  # fmt: skip
-        run(runner, [replace(whole, buffers=buffers)])
+        run(runner, [alone(whole, query, slice(first, last), part, pieces)])
         assert np.array_equal(part, out[first:last])
         bank = 1 - bank
     assert bank == 1
@@ -189,7 +181,7 @@ def test_recurrent_is_the_same_in_chunks(runner: Runner, cut: int) -> None:
 @pytest.mark.parametrize("cut", [1, 2, 3, 5])
 def test_conv_is_the_same_in_chunks(runner: Runner, cut: int) -> None:
     conv, keep = conv_case(SMALL, [Query(count=6)]).launches
-    act, qkv, weight, banks, _, _, args, _ = conv.buffers
+    act, tape, qkv, weight, banks, _, _, args, _ = conv.buffers
     pieces = banks.copy()
     run(runner, [conv, keep])
     bank = 0
@@ -198,7 +190,7 @@ def test_conv_is_the_same_in_chunks(runner: Runner, cut: int) -> None:
         packed, row_query = query_arrays([query])
         part, raw = np.zeros_like(act[first:last]), qkv[first:last].copy()
         pass_ = pass_struct([query])
-        conv_buffers = [part, raw, weight, pieces, packed, row_query, args, pass_]
+        conv_buffers = [part, tape, raw, weight, pieces, packed, row_query, args, pass_]
         groups = (conv.groups[0], last - first)
         run(runner, [replace(conv, buffers=conv_buffers, groups=groups)])
         run(
@@ -215,15 +207,11 @@ def test_recurrent_is_independent_of_its_company(runner: Runner, offset: int) ->
     """Wherever the state stands: 64 floats are cache lines, 68 are not."""
     shape = replace(SMALL, state_offset=offset)
     together = recurrent_case(shape, MIXED).launches[0]
-    out, banks, act, gates, old_banks, *_, args, _ = together.buffers
+    out, banks, *_ = together.buffers
+    fresh = banks.copy()
     run(runner, [together])
-    alone = MIXED[2]
-    part, fresh = np.zeros_like(out[4:6]), old_banks.copy()
-    buffers = [
-        part, fresh, act[4:6].copy(), gates[4:6].copy(), old_banks,
-        query_arrays([alone])[0], write_array([alone]), args, pass_struct([alone]),
-    ]  # fmt: skip
-    run(runner, [replace(together, buffers=buffers, groups=(together.groups[0], 1))])
+    part = np.zeros_like(out[4:6])
+    run(runner, [alone(together, MIXED[2], slice(4, 6), part, fresh)])
     assert np.array_equal(part, out[4:6])
     assert np.array_equal(shape.state(fresh[3]), shape.state(banks[3]))
 
@@ -278,16 +266,12 @@ def test_conv_states_of_listed_rows(runner: Runner, rows: tuple[int, ...], kv_va
 def test_recurrent_does_not_depend_on_what_is_kept(runner: Runner, rows: tuple[int, ...]) -> None:
     """Bit for bit: each state and the rows before it are those of a pass that ends there."""
     listed = recurrent_case(SMALL, [Query(count=77, kv_valid=3, kept=keeping(rows))]).launches[0]
-    out, banks, act, gates, old_banks, *_, args, _ = listed.buffers
+    out, banks, *_ = listed.buffers
+    old_banks = banks.copy()
     run(runner, [listed])
     for n, bank in keeping(rows):
-        query = Query(count=n, kv_valid=3)
         part, pieces = np.zeros_like(out[:n]), old_banks[:2].copy()
-        buffers = [
-            part, pieces, act[:n].copy(), gates[:n].copy(), pieces.copy(),
-            query_arrays([query])[0], write_array([query]), args, pass_struct([query]),
-        ]  # fmt: skip
-        run(runner, [replace(listed, buffers=buffers)])
+        run(runner, [alone(listed, Query(count=n, kv_valid=3), slice(n), part, pieces)])
         assert part.tobytes() == out[:n].tobytes()
         assert SMALL.state(pieces[1]).tobytes() == SMALL.state(banks[bank]).tobytes()
 
@@ -300,8 +284,8 @@ def test_chunk_stays_in_its_bounds_whatever_is_kept(runner: Runner, rows: tuple[
         for kept in (rows, (77,))
     )
     run(runner, listed.launches)
-    (out, *_), (banks, *_) = listed.checks
-    (_, expected, bound), (_, new_banks, bank_bound) = plain.checks
+    (out, *_), (banks, *_), _ = listed.checks
+    (_, expected, bound), (_, new_banks, bank_bound), _ = plain.checks
     check(out, expected, bound)
     check(
         SMALL.state(banks[1]), exact(SMALL.state(new_banks[1])), exact(SMALL.state(bank_bound[1]))

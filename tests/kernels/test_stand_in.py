@@ -22,6 +22,7 @@ from harness import Runner, check, open_runner, run
 from test_draft import DRAFTS, SHARED
 from test_gdn import LISTED, LISTS, SMALL
 from test_gdn import test_recurrent_does_not_depend_on_what_is_kept as check_bits
+from test_gdn_tape import test_replay_gives_what_a_pass_keeps as check_replay
 
 pytestmark = pytest.mark.skipif(sys.platform == "darwin", reason="built for the CPU")
 
@@ -40,7 +41,7 @@ def test_states_of_listed_rows(stand_in: Runner, rows: tuple[int, ...]) -> None:
 def test_conv_states_of_listed_rows(stand_in: Runner) -> None:
     case = conv_case(SMALL, LISTED)
     run(stand_in, case.launches[1:])
-    _, (banks, expected, bound) = case.checks
+    _, (banks, expected, bound), _ = case.checks
     check(banks, expected, bound)
 
 
@@ -55,3 +56,8 @@ def test_drafts_move_as_they_do(stand_in: Runner) -> None:
         verify_case(list(DRAFTS.values())),
     ):
         check_case(stand_in, case)
+
+
+@pytest.mark.parametrize("kv_valid", [0, 3])
+def test_states_of_verified_rows(stand_in: Runner, kv_valid: int) -> None:
+    check_replay(stand_in, SMALL, kv_valid)

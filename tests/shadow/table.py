@@ -68,7 +68,8 @@ def as_the_engine_binds(launches: list[Launch]) -> list[Launch]:
     """The cases of the delta rule read a copy of the banks; the engine has one buffer."""
     for launch in launches:
         if launch.kernel in ("gdn_recurrent", "gdn_chunk"):
-            launch.buffers[4] = launch.buffers[1]
+            first_in = 3 if launch.kernel == "gdn_recurrent" else 2
+            launch.buffers[first_in + 2] = launch.buffers[1]
     return launches
 
 

@@ -9,12 +9,13 @@ import pytest
 import test_attention
 import test_embed
 import test_gdn
+import test_gdn_tape
 import test_norm
 import test_sample
 from again import taking
 
 pytestmark = pytest.mark.slow
 
-MODULES = (test_attention, test_embed, test_gdn, test_norm, test_sample)
+MODULES = (test_attention, test_embed, test_gdn, test_gdn_tape, test_norm, test_sample)
 
 globals().update(taking("runner", MODULES))

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 METAL = ROOT / "metal"
 BARRIER = re.compile(r"\b((?:threadgroup|simdgroup)_barrier)\([^()]*\);")
 # Kernels whose first buffer goes on behind what they touch: the bank, the splits of a short row.
-ENDS_LATER = ("gdn_conv_state", "attention_split")
+ENDS_LATER = ("gdn_conv_state", "gdn_replay", "attention_split")
 
 
 def barriers() -> list[tuple[str, int]]:

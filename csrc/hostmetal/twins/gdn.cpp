@@ -8,22 +8,7 @@ namespace mtlqwen::twins {
 namespace {
 
 constexpr uint32_t kTaps = 4;
-constexpr uint32_t kMaxDim = 128;
 constexpr float kL2Eps = 1e-6F;
-
-alignas(64) constexpr float kZeros[kMaxDim] = {};
-
-// The channels from `channel` on of the query's row `index` before the convolution. Negative: what
-// the bank remembers (-1 the newest).
-inline const float* raw_row(const float* qkv, const float* banks, const QueryArgs& query,
-                            const GdnArgs& args, int32_t index, uint32_t channel) {
-  const uint64_t channels = channels_of(args);
-  if (index >= 0)
-    return qkv + (query.first_row + static_cast<uint32_t>(index)) * channels + channel;
-  if (query.kv_valid == 0) return kZeros;
-  const float* state = banks + bank_start(query.bank, args) + args.conv_offset;
-  return state + static_cast<uint32_t>(index + 3) * channels + channel;
-}
 
 // Asks for what the head that begins at `channel` reads from memory, its weights and what the bank
 // remembers: pieces too short for the hardware to see them coming.
@@ -34,7 +19,7 @@ inline void ask_head(const float* weight, const float* banks, const QueryArgs& q
     __builtin_prefetch(weight + uint64_t{channel} * kTaps + i);
   }
   for (int32_t row = -3; row < 0 && query.kv_valid != 0; ++row) {
-    const float* from = raw_row(nullptr, banks, query, args, row, channel);
+    const float* from = raw_row(nullptr, 0, banks, query, args, row, channel);
     for (uint32_t i = 0; i < args.head_dim; i += kLine) __builtin_prefetch(from + i);
   }
 }
@@ -70,6 +55,17 @@ MTLQWEN_INLINE void convolve(float* out, const float* const (&rows)[kTaps], cons
   for (uint32_t i = 0; i < kDim / kWide; i++) store(out + i * kWide, y[i] * factor);
 }
 
+// What the tape keeps of the query's row `index`: the head's channels of qkv and, where it is one of k,
+// the head as it comes out of the convolution.
+inline void put_tape(float* tape, const float* raw, const float* out, const QueryArgs& query,
+                     const GdnArgs& args, uint32_t index, uint32_t head) {
+  float* row = tape + (query.first_tape + index) * args.tape_row_floats;
+  const uint64_t bytes = args.head_dim * sizeof(float);
+  __builtin_memcpy(row + head * args.head_dim, raw, bytes);
+  if (head < args.n_k_heads || head >= 2 * args.n_k_heads) return;
+  __builtin_memcpy(row + tape_k((head - args.n_k_heads) * args.head_dim, args), out, bytes);
+}
+
 // The first n of 16 floats; the others are 0.
 inline Wide load_some(const float* from, uint32_t n) {
   alignas(64) float values[kWide] = {};
@@ -100,24 +96,26 @@ MTLQWEN_TWIN(gdn_conv) {
   using namespace mtlqwen;
   using namespace mtlqwen::twins;
   auto* act = dispatch.buffer<float>(0);
-  const auto* qkv = dispatch.buffer<const float>(1);
-  const auto* weight = dispatch.buffer<const float>(2);
-  const auto* banks = dispatch.buffer<const float>(3);
-  const auto* queries = dispatch.buffer<const QueryArgs>(4);
-  const auto* row_query = dispatch.buffer<const uint32_t>(5);
-  const auto& args = dispatch.args<GdnArgs>(6);
+  auto* tape = dispatch.buffer<float>(1);
+  const auto* qkv = dispatch.buffer<const float>(2);
+  const auto* weight = dispatch.buffer<const float>(3);
+  const auto* banks = dispatch.buffer<const float>(4);
+  const auto* queries = dispatch.buffer<const QueryArgs>(5);
+  const auto* row_query = dispatch.buffer<const uint32_t>(6);
+  const auto& args = dispatch.args<GdnArgs>(7);
   const uint64_t channels = channels_of(args);
   const float q_scale = 1.0F / __builtin_sqrtf(static_cast<float>(args.head_dim));
   return for_each_group(dispatch, first, count, [&](uint32_t x, uint32_t y) {
     const uint32_t channel = x * args.head_dim;
     const QueryArgs& query = queries[row_query[y]];
-    const auto index = static_cast<int32_t>(y - query.first_row);
+    const uint32_t index = y - query.first_row;
     if (index == 0 && x + 1 < dispatch.groups_x()) {
       ask_head(weight, banks, query, args, channel + args.head_dim);
     }
     const float* rows[kTaps];
-    for (int32_t j = 0; j < int32_t{kTaps}; j++) {
-      rows[j] = raw_row(qkv, banks, query, args, index - 3 + j, channel);
+    for (uint32_t j = 0; j < kTaps; j++) {
+      rows[j] = raw_row(qkv + query.first_row * channels, channels, banks, query, args,
+                        static_cast<int32_t>(index + j) - 3, channel);
     }
     const float scale = x < args.n_k_heads ? q_scale : x < 2 * args.n_k_heads ? 1.0F : 0.0F;
     float* out = act + y * channels + channel;
@@ -126,6 +124,7 @@ MTLQWEN_TWIN(gdn_conv) {
     } else {
       convolve<64>(out, rows, weight + channel * kTaps, scale);
     }
+    if (is_taped(query)) put_tape(tape, rows[kTaps - 1], out, query, args, index, x);
   });
 }
 
@@ -145,9 +144,10 @@ MTLQWEN_TWIN(gdn_conv_state) {
     float* state = banks + bank_start(write.bank, args) + args.conv_offset + channel;
     for (int32_t row = 0; row < 3; row++) {
       const int32_t index = static_cast<int32_t>(write.rows) - 3 + row;
-      __builtin_memcpy(state + static_cast<uint32_t>(row) * channels,
-                       raw_row(qkv, banks, query, args, index, channel),
-                       args.head_dim * sizeof(float));
+      __builtin_memcpy(
+          state + static_cast<uint32_t>(row) * channels,
+          raw_row(qkv + query.first_row * channels, channels, banks, query, args, index, channel),
+          args.head_dim * sizeof(float));
     }
   });
 }

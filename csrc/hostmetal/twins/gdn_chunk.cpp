@@ -234,7 +234,7 @@ void run_head(const DeltaRule& rule, const QueryArgs& query, uint32_t v_head) {
 MTLQWEN_TWIN(gdn_chunk) {
   using namespace mtlqwen;
   using namespace mtlqwen::twins;
-  const DeltaRule rule(dispatch);
+  const DeltaRule rule(dispatch, 2);
   const uint32_t head_groups = rule.args.head_dim / kColumns;
   return for_each_group(dispatch, first, count, [&](uint32_t x, uint32_t y) {
     const QueryArgs& query = rule.queries[y];
