@@ -5,16 +5,18 @@
 // element once for all. Scores: a lane takes whole keys. Values: a lane takes some dims of every key.
 //
 // An entry's bits do not depend on the others: its dot products, its running sums and the folds of
-// its blocks are the same operations in the same order whatever stands beside it, and the keys of a
-// tile that lie past its own end have weight 0, which changes neither sum. So a row gets the same
-// result from every kernel of this file. One simdgroup a threadgroup.
+// its blocks are the same operations in the same order whatever stands beside it, and those keys of a
+// tile that it does not see have weight 0, which changes neither sum. So a row gets the same result
+// from every kernel of this file. One simdgroup a threadgroup.
 #include <metal_stdlib>
 
 #include "attention.h"
 #include "wide.h"
 using namespace metal;
 
-constant constexpr float kMasked = -1e30f;  // below any score, and finite: exp(kMasked - x) is 0
+// Finite, and exp(kMasked - kLowest) is 0: a masked key has no weight even before the first seen one.
+constant constexpr float kMasked = -1e30f;
+constant constexpr float kLowest = -1e29f;  // below any score
 
 enum : uint {
   kLaneKeys = kBlock / 32,
@@ -34,9 +36,12 @@ struct Tile {
   uint row_heads;  // heads of a row in memory
   uint n_splits;
   uint dim;
-  uint first_length;  // keys that the first row sees; each later row sees one more
+  uint first_position;  // of the first row
+  Sight sight;
 
-  uint length(uint entry) const thread { return first_length + entry / n_heads; }
+  uint position(uint entry) const thread { return first_position + entry / n_heads; }
+  uint begin(uint entry) const thread { return sight.begin(position(entry)); }
+  uint end(uint entry) const thread { return sight.end(position(entry)); }
   // Head `entry` of the tile, counted in memory from the first.
   uint head(uint entry) const thread { return entry / n_heads * row_heads + entry % n_heads; }
 };
@@ -98,8 +103,8 @@ inline void add_values(thread Wide (&sums)[kEntries][kLaneVecs], device const ha
   }
 }
 
-// Keys first_key .. end_key - 1. kEntries is n_entries, or the next larger instance: the entries past
-// n_entries are not stored. `weights` holds kBlock * (kEntries + 3) / 4 values.
+// Keys first_key .. end_key - 1 of one split. kEntries is n_entries, or the next larger instance: the
+// entries past n_entries are not stored. `weights` holds kBlock * (kEntries + 3) / 4 values.
 template <uint kEntries>
 inline void attend(thread const Tile& tile, device const half* keys, device const half* values,
                    threadgroup Wide* queries, threadgroup float4* weights, uint stride,
@@ -107,12 +112,15 @@ inline void attend(thread const Tile& tile, device const half* keys, device cons
   constexpr uint kVecs = (kEntries + 3) / 4;
   const uint dim = lane * kLaneDims;
   const bool active = dim < tile.dim;
+  // All entries see the keys from `common` to `common_end` - 1.
+  const uint common = tile.begin(tile.n_entries - 1);
+  const uint common_end = tile.end(0);
   float4 top[kVecs];               // highest score so far
   float4 total[kVecs];             // this lane's sum of weights
   Wide sums[kEntries][kLaneVecs];  // weighted sums of the values
 #pragma unroll
   for (uint i = 0; i < kVecs; i++) {
-    top[i] = float4(kMasked);
+    top[i] = float4(kLowest);
     total[i] = float4(0.0f);
   }
 #pragma unroll
@@ -123,8 +131,7 @@ inline void attend(thread const Tile& tile, device const half* keys, device cons
   stage_queries<kEntries>(queries, tile, lane);
   simdgroup_barrier(mem_flags::mem_threadgroup);
 
-  for (uint block = first_key; block < end_key; block += kBlock) {
-    const uint count = min(kBlock, end_key - block);
+  for (uint block = first_key / kBlock * kBlock; block < end_key; block += kBlock) {
     float4 scores[kLaneKeys][kVecs];
     float4 block_top[kVecs];
 #pragma unroll
@@ -134,12 +141,12 @@ inline void attend(thread const Tile& tile, device const half* keys, device cons
       const uint key = block + j * 32 + lane;
 #pragma unroll
       for (uint i = 0; i < kVecs; i++) scores[j][i] = float4(kMasked);
-      if (key < end_key) {
+      if (key >= first_key && key < end_key) {
         score_key<kEntries>(scores[j], queries, keys + ulong(key) * stride, tile.dim);
-        if (key >= tile.first_length) {
+        if (key < common || key >= common_end) {
 #pragma unroll
           for (uint e = 0; e < kEntries; e++) {
-            if (key >= tile.length(e)) scores[j][e / 4][e % 4] = kMasked;
+            if (key < tile.begin(e) || key >= tile.end(e)) scores[j][e / 4][e % 4] = kMasked;
           }
         }
       }
@@ -170,7 +177,10 @@ inline void attend(thread const Tile& tile, device const half* keys, device cons
 #pragma unroll
         for (uint i = 0; i < kLaneVecs; i++) sums[e][i] *= fade[e / 4][e % 4];
       }
-      add_values<kEntries>(sums, values + ulong(block) * stride + dim, weights, count, stride);
+      const uint key = max(block, first_key);
+      add_values<kEntries>(sums, values + ulong(key) * stride + dim,
+                           weights + (key - block) * kVecs, min(block + kBlock, end_key) - key,
+                           stride);
     }
     simdgroup_barrier(mem_flags::mem_threadgroup);
   }
@@ -179,8 +189,9 @@ inline void attend(thread const Tile& tile, device const half* keys, device cons
   for (uint i = 0; i < kVecs; i++) total[i] = simd_sum(total[i]);
 #pragma unroll
   for (uint e = 0; e < kEntries; e++) {
-    // A row that ends before the split has no result of it.
-    const bool stores = e < tile.n_entries && first_key < tile.length(e);
+    // A row that sees no key of the split has no result of it.
+    const bool stores =
+        e < tile.n_entries && max(first_key, tile.begin(e)) < min(end_key, tile.end(e));
     const uint head = tile.head(e);
     if (stores && lane == 0)
       tile.stats[head * tile.n_splits] = float2(top[e / 4][e % 4], total[e / 4][e % 4]);
@@ -211,17 +222,18 @@ attention_split(device float* partial [[buffer(0)]],  // (rows, H, n_splits, D)
   const uint split = group.x / args.n_kv_heads;
   const uint n_heads = args.n_heads / args.n_kv_heads;
   const uint tile_rows = kTiles ? kMaxEntries / n_heads : 1;
-  const uint first_key = split * pass.blocks_per_split * kBlock;
-  const uint split_end = first_key + pass.blocks_per_split * kBlock;
-  const uint stride = args.n_kv_heads * args.head_dim;
+  const uint split_begin = split * pass.blocks_per_split * kBlock;
+  const uint split_end = split_begin + pass.blocks_per_split * kBlock;
   const uint end_row = min(pass.rows, (group.y + 1) * tile_rows);
 
   uint n_rows = 0;
   for (uint row = group.y * tile_rows; row < end_row; row += n_rows) {
     device const QueryArgs& query = queries[row_query[row]];
     n_rows = min(end_row, query.first_row + query.count) - row;
-    const uint length = row_position(row, query) + 1;
-    const uint end_key = min(length + n_rows - 1, split_end);
+    const Sight seen = sight(query, args);
+    const uint position = row_position(row, query);
+    const uint first_key = max(seen.begin(position), split_begin);
+    const uint end_key = min(seen.end(position + n_rows - 1), split_end);
     if (first_key >= end_key) continue;  // the whole threadgroup
 
     const uint head = row * args.n_heads + kv_head * n_heads;
@@ -236,10 +248,11 @@ attention_split(device float* partial [[buffer(0)]],  // (rows, H, n_splits, D)
                        args.n_heads,
                        pass.n_splits,
                        args.head_dim,
-                       length};
+                       position,
+                       seen};
 #define MTLQWEN_ATTEND(ENTRIES)                                                                    \
-  attend<ENTRIES>(tile, k_plane + plane, v_plane + plane, staged, weights, stride, first_key,      \
-                  end_key, lane)
+  attend<ENTRIES>(tile, k_plane + plane, v_plane + plane, staged, weights, args.token_halves,      \
+                  first_key, end_key, lane)
     if (n == 1) {
       MTLQWEN_ATTEND(1);
     } else if (n == 2) {

@@ -57,7 +57,9 @@ class Recorder {
   void gather_last_rows(const Activation& out, const Activation& in);
 
   struct AttentionTensors {
-    Activation query, query_gate, key, value;
+    Activation query;
+    Activation query_gate;  // of each head, the query, then its gate if args.gated
+    Activation key, value;
     Activation attended;  // written as int16 rows where it has some, else as floats
     Span partial, stats;
     Span q_norm, k_norm;  // (head_dim)
@@ -65,6 +67,14 @@ class Recorder {
     KvPlanes planes;
   };
   void attention(const AttentionTensors& tensors, const AttentionArgs& args);
+
+  // The keys and values of rows that attend to nothing themselves, into the planes.
+  struct KeyValueTensors {
+    Activation key, value;
+    Span k_norm, rope;
+    KvPlanes planes;
+  };
+  void keys_and_values(const KeyValueTensors& tensors, AttentionArgs args);
 
   struct GdnTensors {
     Activation qkv, z, a, b, convolved, gates, delta_out;

@@ -1,24 +1,33 @@
-// Recorder: gated attention between its linears.
+// Recorder: attention between its linears.
 #include <algorithm>
 
 #include "model/recorder.hpp"
 
 namespace mtlqwen {
 
+namespace {
+
+// What attention_prepare moves for the keys and values of a row.
+uint64_t key_value_bytes(const AttentionArgs& args) {
+  const uint32_t kv_dim = args.n_kv_heads * args.head_dim;
+  return float_bytes(2 * kv_dim + args.rotary_dim) + 2 * kv_dim * sizeof(uint16_t);
+}
+
+}  // namespace
+
 void Recorder::attention(const AttentionTensors& t, const AttentionArgs& args) {
   const Span queries = pass_.queries;
   const Span row_query = pass_.row_query;
   const uint32_t query_dim = args.n_heads * args.head_dim;
-  const uint32_t kv_dim = args.n_kv_heads * args.head_dim;
-  const uint64_t kv_bytes = 2 * kv_dim * sizeof(uint16_t);  // a key and a value
+  const uint32_t gate_dim = args.gated != 0 ? query_dim : 0;
+  const uint64_t kv_bytes = uint64_t{2} * args.n_kv_heads * args.head_dim * sizeof(uint16_t);
   const uint64_t partial = float_bytes(query_dim + 2 * args.n_heads);
   add({.kernel = "attention_prepare",
        .groups_x = args.n_heads + args.n_kv_heads,
        .bindings = {out(t.query.span), out(t.planes.key), out(t.planes.value),
                     in(t.query_gate.span), in(t.key.span), in(t.value.span), in(t.q_norm),
                     in(t.k_norm), in(t.rope), in(queries), in(row_query)},
-       .traffic = {.per_count =
-                       float_bytes(3 * query_dim + 2 * kv_dim + args.rotary_dim) + kv_bytes}},
+       .traffic = {.per_count = float_bytes(2 * query_dim) + key_value_bytes(args)}},
       args);
   attention_split(t, args,
                   {.per_count = float_bytes(query_dim), .per_split = partial, .per_key = kv_bytes});
@@ -27,7 +36,20 @@ void Recorder::attention(const AttentionTensors& t, const AttentionArgs& args) {
        .groups_x = args.n_heads,
        .bindings = {out(merged.span), in(t.partial), in(t.stats), in(t.query_gate.span),
                     in(queries), in(row_query)},
-       .traffic = {.per_count = float_bytes(query_dim) + merged.row_bytes, .per_split = partial}},
+       .traffic = {.per_count = float_bytes(gate_dim) + merged.row_bytes, .per_split = partial}},
+      args);
+}
+
+void Recorder::keys_and_values(const KeyValueTensors& t, AttentionArgs args) {
+  args.n_heads = 0;
+  // In the places of queries stand addresses that nobody follows.
+  const Binding no_query = untracked(t.key.span);
+  add({.kernel = "attention_prepare",
+       .groups_x = args.n_kv_heads,
+       .bindings = {no_query, out(t.planes.key), out(t.planes.value), no_query, in(t.key.span),
+                    in(t.value.span), untracked(t.k_norm), in(t.k_norm), in(t.rope),
+                    in(pass_.queries), in(pass_.row_query)},
+       .traffic = {.per_count = key_value_bytes(args)}},
       args);
 }
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
+from cases_attention import AttentionShape, attention_case, prepare_case
 from cases_draft import (
     Draft,
     Seeds,
@@ -25,12 +26,9 @@ from cases_gdn import (
     recurrent_case,
 )
 from cases_layers import (
-    AttentionShape,
     LayerCase,
-    attention_case,
     gather_case,
     norm_case,
-    prepare_case,
     swiglu_case,
 )
 from cases_sample import Draw, SampleRun, sample_run

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
+from cases_attention import AttentionShape, attention_case, prepare_case
 from cases_draft import (
     Draft,
     Seeds,
@@ -22,11 +23,8 @@ from cases_draft import (
 from cases_gdn import GdnShape, conv_case, gated_norm_case, gates_case, recurrent_case
 from cases_int16 import MLP_PANEL, MLP_ROW, PANEL, ROW, Int16Case, Int16Kernel, random_launch
 from cases_layers import (
-    AttentionShape,
-    attention_case,
     gather_case,
     norm_case,
-    prepare_case,
     swiglu_case,
 )
 from cases_sample import Draw, sample_run
@@ -47,6 +45,13 @@ VERIFIED = [Verified(query=0, accepted=0, bank=4), Verified(query=2, accepted=1,
 LONG = Query(count=35, kv_valid=9, bank=1, kept=((2, 3), (34, 0), (35, 2)))
 ATTENTION = AttentionShape(n_heads=6, n_kv_heads=2, head_dim=64, rotary_dim=16)
 WIDE = AttentionShape(n_heads=8, n_kv_heads=1)
+# A drafter's: a window that begins inside a block, and that later rows see from a later block on.
+BLOCK = AttentionShape(
+    n_heads=4, n_kv_heads=2, head_dim=128, rotary_dim=128,
+    window=132, causal=False, gated=False, one_plane=True,
+)  # fmt: skip
+LATE = replace(ATTENTION, window=132, first_key=1)
+BEHIND = [Query(count=3, kv_valid=257, slot=1), Query(count=2)]
 GDN = GdnShape(n_k_heads=2, n_v_heads=4, head_dim=64)
 LOGITS = np.random.default_rng(0).standard_normal((2, 3000)).astype(np.float32)
 SEEDS = Seeds(dim=160)
@@ -69,11 +74,17 @@ CASES: dict[str, Callable[[], list[Launch]]] = {
     "gather_rows": lambda: gather_case(5, 512, (4, 0)).launches,
     "swiglu": lambda: swiglu_case(2, 384).launches,
     "attention_prepare": lambda: prepare_case(ATTENTION, QUERIES, 256).launches,
+    "attention_prepare into one plane": lambda: prepare_case(BLOCK, QUERIES, 256).launches,
+    "keys and values alone": lambda: prepare_case(BLOCK, QUERIES, 256, keys_only=True).launches,
     "attention": lambda: attention_case(ATTENTION, QUERIES, 1).launches,
     "attention to int16": lambda: attention_case(ATTENTION, QUERIES, 1, int16=True).launches,
     "attention of one group": lambda: attention_case(WIDE, QUERIES, 2).launches,
     "attention in tiles": lambda: attention_case(ATTENTION, QUERIES, 1, tile=16).launches,
     "attention in tiles of 8": lambda: attention_case(ATTENTION, QUERIES, 1, tile=8).launches,
+    "attention of a block": lambda: attention_case(BLOCK, BEHIND, 1).launches,
+    "attention of a block to int16": lambda: attention_case(BLOCK, BEHIND, 1, int16=True).launches,
+    "attention of a block in tiles": lambda: attention_case(BLOCK, BEHIND, 2, tile=16).launches,
+    "attention in a window": lambda: attention_case(LATE, BEHIND, 1, tile=8).launches,
     "gdn_conv": lambda: conv_case(GDN, QUERIES).launches,
     "gdn_conv to the tape": lambda: conv_case(GDN, TAPED).launches,
     "gdn_gates": lambda: gates_case(2, 48).launches,

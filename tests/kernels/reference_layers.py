@@ -89,9 +89,14 @@ def to_half(x: Array, bound: Array) -> tuple[Array, Array]:
     return y, bound + HALF_U * (np.abs(y) + bound) + 2.0**-25
 
 
-def attend(q: Array, k: Array, v: Array, gate: Array) -> tuple[Array, Array]:
-    """One row: q (H, D) already scaled, k and v (n, Hkv, D), gate (H, D) -> (H, D)."""
+def attend(q: Array, k: Array, v: Array, gate: Array | None) -> tuple[Array, Array]:
+    """One row: q (H, D) already scaled, k and v (n, Hkv, D), gate (H, D) -> (H, D).
+
+    k and v hold what the row sees; without any, it gets zeros.
+    """
     n, n_kv, dim = k.shape
+    if n == 0:
+        return np.zeros_like(q), np.zeros_like(q)
     group = q.shape[0] // n_kv
     k, v = np.repeat(k, group, axis=1), np.repeat(v, group, axis=1)
     scores = np.einsum("hd,nhd->hn", q, k)
@@ -108,7 +113,7 @@ def attend(q: Array, k: Array, v: Array, gate: Array) -> tuple[Array, Array]:
     weight_error = 2 * score_error.max(axis=1) + (reach + FUNCTION) * U
     folds = (n // 128 + 1) * (FUNCTION + 2) * U
     relative = 2 * (weight_error + folds + n * U) + SIGMOID_ERROR + 3 * U
-    opened = sigmoid(gate)
+    opened = np.ones_like(q) if gate is None else sigmoid(gate)
     return y * opened, relative[:, None] * size * opened + FLUSH
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import product
+
 import numpy as np
 import pytest
-from cases_layers import EDGE_ROWS, AttentionShape, Floats, attention_case, check_case, prepare_case
+from cases_attention import AttentionShape, attention_case, prepare_case
+from cases_layers import EDGE_ROWS, Floats, check_case
 from harness import UNIT, Runner, run
 from int16_rows import quantise, split_rows
 from layer_args import Query
@@ -28,6 +32,26 @@ ROTATIONS = [
     AttentionShape(n_heads=2, n_kv_heads=1, head_dim=dim, rotary_dim=rotary)
     for dim, rotary in ((32, 32), (64, 2), (96, 30), (128, 128), (160, 66), (256, 64))
 ]
+# The bundled drafter's heads.
+DRAFTER = AttentionShape(
+    n_heads=8, n_kv_heads=2, head_dim=128, rotary_dim=128, gated=False, one_plane=True
+)
+# What rows may see. The window of 1 is a row alone; from 130 on, some rows see nothing.
+SIGHTS = [
+    AttentionShape(
+        n_heads=4, n_kv_heads=2, head_dim=64, first_key=first_key, window=window, causal=causal
+    )
+    for first_key, window, causal in product((0, 1, 130), (0, 1, 100, 300), (True, False))
+]
+OTHERS = [
+    *(
+        replace(DRAFTER, window=window, causal=causal)
+        for window, causal in product((0, 200), (False, True))
+    ),
+    replace(TINY, gated=False),
+    replace(TINY, one_plane=True, first_key=1),
+    replace(RATIOS[6], window=150, gated=False),
+]
 MIXED = (
     Query(count=1, kv_valid=128, slot=2),
     Query(count=3, slot=0),
@@ -44,6 +68,13 @@ def test_prepare(runner: Runner, shape: AttentionShape) -> None:
         Query(count=2, kv_valid=7, slot=1),
     ]
     check_case(runner, prepare_case(shape, queries, 128))
+
+
+@pytest.mark.parametrize("keys_only", [False, True])
+@pytest.mark.parametrize("shape", [TINY, *OTHERS], ids=str)
+def test_prepare_into_other_planes(runner: Runner, shape: AttentionShape, keys_only: bool) -> None:
+    queries = [Query(count=1, kv_valid=40, slot=2), Query(count=3, slot=1)]
+    check_case(runner, prepare_case(shape, queries, 64, keys_only))
 
 
 @pytest.mark.parametrize("rows", EDGE_ROWS)
@@ -110,6 +141,56 @@ def test_tile_rows(runner: Runner, rows: int, tile: int) -> None:
     assert np.array_equal(one.arrays["out"], tiles.arrays["out"])
 
 
+# Rows at the start, over a block's and a split's edge, far behind both.
+SEEING = (
+    Query(count=3, slot=1),
+    Query(count=19, kv_valid=120, slot=0),
+    Query(count=16, kv_valid=500, slot=3),
+    Query(count=1, kv_valid=640, slot=2),
+)
+
+
+@pytest.mark.parametrize("blocks_per_split", [1, 2])
+@pytest.mark.parametrize("shape", [*SIGHTS, *OTHERS], ids=str)
+def test_sights(runner: Runner, shape: AttentionShape, blocks_per_split: int) -> None:
+    """A row sees what it should, with the same bits in every kernel."""
+    one = attention_case(shape, SEEING, blocks_per_split)
+    check_case(runner, one)
+    for tile in (8, 16):
+        tiles = attention_case(shape, SEEING, blocks_per_split, tile=tile)
+        run(runner, tiles.launches)
+        for name in ("out", "partial", "stats"):
+            same = np.array_equal(one.arrays[name], tiles.arrays[name], equal_nan=True)
+            assert same, (tile, name)
+    check_case(runner, attention_case(shape, SEEING, blocks_per_split, int16=True))
+
+
+@pytest.mark.parametrize("tile", [0, 16])
+@pytest.mark.parametrize("shape", [*SIGHTS, *OTHERS], ids=str)
+def test_a_query_is_independent_of_its_company(
+    runner: Runner, shape: AttentionShape, tile: int
+) -> None:
+    alone = attention_case(shape, SEEING[1:2], 1, tile=tile)
+    rows = slice(5, 5 + SEEING[1].count)
+    others = [replace(SEEING[3], slot=1), SEEING[1], Query(count=2, kv_valid=900, slot=2)]
+    together = attention_case(shape, [Query(count=4, slot=3), *others], 1, seed=1, tile=tile)
+    for name in ("q", "qg"):
+        together.arrays[name][rows] = alone.arrays[name]
+    run(runner, [*alone.launches, *together.launches])
+    assert np.array_equal(alone.arrays["out"], together.arrays["out"][rows])
+
+
+def test_a_causal_window_does_not_see_how_rows_are_cut(runner: Runner) -> None:
+    """The last row of a chunk, and the same row by itself."""
+    shape = replace(TINY, window=70, first_key=1)
+    chunk = attention_case(shape, [Query(count=40, kv_valid=100)], 1, tile=16)
+    single = attention_case(shape, [Query(count=1, kv_valid=139)], 1)
+    for name in ("q", "qg"):
+        single.arrays[name][:] = chunk.arrays[name][-1:]
+    run(runner, [*chunk.launches, *single.launches])
+    assert np.array_equal(chunk.arrays["out"][-1:], single.arrays["out"])
+
+
 @pytest.mark.parametrize("keys", [1, 2, 31, 32, 33, 127, 128, 129, 255, 256, 257, 1000])
 @pytest.mark.parametrize("blocks_per_split", [1, 2, 16])
 def test_attention_contexts(runner: Runner, keys: int, blocks_per_split: int) -> None:
@@ -172,11 +253,13 @@ def test_one_loud_key_does_not_overflow(runner: Runner) -> None:
     case = attention_case(TINY, [Query(count=1, kv_valid=299)], 1)
     (split, merge), q = case.launches, case.arrays["q"]
     k_plane, v_plane, gate = split.buffers[3], split.buffers[4], merge.buffers[3]
-    k_plane[0, :300] = 0.01
-    k_plane[0, 140] = 65504.0
-    k_plane[0, 20] = -65504.0
+    keys = k_plane.reshape(-1, TINY.token_halves)
+    keys[:300] = 0.01
+    keys[140] = 65504.0
+    keys[20] = -65504.0
     q[:] = 0.125
     gate[:] = 100.0
     run(runner, case.launches)
-    expected = np.repeat(v_plane[0, 140].astype(np.float32), 2, axis=0).reshape(1, -1)
+    loud = v_plane.reshape(-1, 2, 256)[140].astype(np.float32)
+    expected = np.repeat(loud, 2, axis=0).reshape(1, -1)
     assert np.array_equal(case.arrays["out"], expected)

@@ -59,9 +59,9 @@ void prepare(const Dispatch& dispatch, uint32_t x, uint32_t row) {
   const uint64_t dim = args.head_dim;
   if (x < args.n_heads) {
     const uint64_t head = uint64_t{row} * args.n_heads + x;
-    prepare_head(dispatch.buffer<float>(0) + head * dim,
-                 dispatch.buffer<const float>(3) + 2 * head * dim, dispatch.buffer<const float>(6),
-                 turns, args.scale, args);
+    const uint64_t from = (args.gated != 0 ? 2 : 1) * head * dim;
+    prepare_head(dispatch.buffer<float>(0) + head * dim, dispatch.buffer<const float>(3) + from,
+                 dispatch.buffer<const float>(6), turns, args.scale, args);
     return;
   }
   const uint32_t kv_head = x - args.n_heads;
@@ -75,14 +75,16 @@ void prepare(const Dispatch& dispatch, uint32_t x, uint32_t row) {
                args.head_dim);
 }
 
-// softmax(q k) v * sigmoid(gate) of one head: `out` has head_dim floats.
-MTLQWEN_INLINE void merge_head(float* out, const float* partial, const float* stats,
-                               const float* gate, uint32_t n_splits, uint32_t dim) {
+// softmax(q k) v of one head, from its splits in order; zeros where there is none. Pointers stand at
+// the first split.
+MTLQWEN_INLINE void merge_splits(float* out, const float* partial, const float* stats,
+                                 uint32_t n_splits, uint32_t dim) {
+  for (uint32_t d = 0; d < dim; d += kWide) store(out + d, Wide(0.0F));
+  if (n_splits == 0) return;
   float top = stats[0];
   for (uint32_t split = 1; split < n_splits; split++) {
     top = __builtin_fmaxf(top, stats[uint64_t{2} * split]);
   }
-  for (uint32_t d = 0; d < dim; d += kWide) store(out + d, Wide(0.0F));
   float total = 0.0F;
   for (uint32_t split = 0; split < n_splits; split++) {
     const Wide weight = exp(Wide(stats[uint64_t{2} * split] - top));
@@ -92,12 +94,10 @@ MTLQWEN_INLINE void merge_head(float* out, const float* partial, const float* st
     }
     partial += dim;
   }
-  for (uint32_t d = 0; d < dim; d += kWide) {
-    store(out + d, load(out + d) / total * sigmoid(load(gate + d)));
-  }
+  for (uint32_t d = 0; d < dim; d += kWide) store(out + d, load(out + d) / total);
 }
 
-// Head x of the row: see merge_head().
+// Head x of the row, times sigmoid(gate) where there are gates: head_dim floats.
 MTLQWEN_INLINE void merge(const Dispatch& dispatch, float* out, uint32_t x, uint32_t row) {
   const auto* queries = dispatch.buffer<const QueryArgs>(4);
   const QueryArgs& query = queries[dispatch.buffer<const uint32_t>(5)[row]];
@@ -105,11 +105,16 @@ MTLQWEN_INLINE void merge(const Dispatch& dispatch, float* out, uint32_t x, uint
   const auto& pass = dispatch.args<Pass>(7);
   const uint64_t dim = args.head_dim;
   const uint64_t head = uint64_t{row} * args.n_heads + x;
-  const uint64_t place = head * pass.n_splits;
-  const uint32_t n_splits = row_position(row, query) / (pass.blocks_per_split * kBlock) + 1;
-  merge_head(out, dispatch.buffer<const float>(1) + place * dim,
-             dispatch.buffer<const float>(2) + 2 * place,
-             dispatch.buffer<const float>(3) + (2 * head + 1) * dim, n_splits, args.head_dim);
+  const Splits splits = row_splits(row, query, args, pass);
+  const uint64_t place = head * pass.n_splits + splits.first;
+  merge_splits(out, dispatch.buffer<const float>(1) + place * dim,
+               dispatch.buffer<const float>(2) + 2 * place, splits.end - splits.first,
+               args.head_dim);
+  if (args.gated == 0) return;
+  const float* gate = dispatch.buffer<const float>(3) + (2 * head + 1) * dim;
+  for (uint32_t d = 0; d < args.head_dim; d += kWide) {
+    store(out + d, load(out + d) * sigmoid(load(gate + d)));
+  }
 }
 
 void merge_int16(const Dispatch& dispatch, uint32_t x, uint32_t row) {

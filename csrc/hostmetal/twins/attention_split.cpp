@@ -12,7 +12,9 @@ namespace mtlqwen::twins {
 namespace {
 
 constexpr uint32_t kMaxEntries = 16;
-constexpr float kMasked = -1e30F;  // below any score, and finite: exp(kMasked - x) is 0
+// Finite, and exp(kMasked - kLowest) is 0: a masked key has no weight even before the first seen one.
+constexpr float kMasked = -1e30F;
+constexpr float kLowest = -1e29F;  // below any score
 
 // The entries of one or more K/V heads, row by row in each. Pointers stand at the first.
 //
@@ -28,11 +30,12 @@ struct Tile {
   uint32_t row_heads;  // heads of a row in memory
   uint32_t n_splits;
   uint32_t dim;
-  uint32_t first_length;  // keys that the first row sees; each later row sees one more
+  uint32_t first_position;  // of the first row
+  Sight sight;
 
   [[nodiscard]] uint32_t n_all() const { return n_kv_heads * n_entries; }
-  [[nodiscard]] uint32_t length(uint32_t entry) const {
-    return first_length + entry % n_entries / n_heads;
+  [[nodiscard]] uint32_t position(uint32_t entry) const {
+    return first_position + entry % n_entries / n_heads;
   }
   // Head of an entry, counted in memory from that of the first.
   [[nodiscard]] uint32_t head(uint32_t entry) const {
@@ -55,18 +58,19 @@ void start(State& state, const Tile& tile) {
   for (uint32_t e = 0; e < tile.n_all(); e++) {
     for (uint32_t d = 0; d < tile.dim; d += kWide) store(state.sums[e] + d, Wide(0.0F));
     state.total[e] = 0.0F;
-    state.top[e] = kMasked;
+    state.top[e] = kLowest;
     state.queries[e] = tile.q + uint64_t{tile.head(e)} * tile.dim;
   }
 }
 
-// Scores of `count` keys from `key` on become weights.
-MTLQWEN_INLINE void weigh(State& state, const Tile& tile, uint32_t e, uint32_t key,
-                          uint32_t count) {
+// Scores of a block become weights. `known`: those that were computed.
+MTLQWEN_INLINE void weigh(State& state, const Tile& tile, uint32_t e, uint32_t block, Keys known) {
   float* scores = state.weights[e];
-  const uint32_t length = tile.length(e);
-  const uint32_t seen = length > key ? (length - key < count ? length - key : count) : 0;
-  for (uint32_t j = seen; j < kBlock; j++) scores[j] = kMasked;
+  const uint32_t position = tile.position(e);
+  const uint32_t begin = larger(tile.sight.begin(position), block + known.begin) - block;
+  const uint32_t end = smaller(tile.sight.end(position), block + known.end);
+  for (uint32_t j = 0; j < smaller(begin, kBlock); j++) scores[j] = kMasked;
+  for (uint32_t j = end > block ? end - block : 0; j < kBlock; j++) scores[j] = kMasked;
   Wide top = state.top[e];
   for (uint32_t j = 0; j < kBlock; j += kWide) {
     top = larger(top, load(scores + j));
@@ -84,10 +88,12 @@ MTLQWEN_INLINE void weigh(State& state, const Tile& tile, uint32_t e, uint32_t k
   state.total[e] = total;
 }
 
-MTLQWEN_INLINE void finish(const State& state, const Tile& tile, uint32_t first_key) {
+MTLQWEN_INLINE void finish(const State& state, const Tile& tile, uint32_t first_key,
+                           uint32_t end_key) {
   for (uint32_t e = 0; e < tile.n_all(); e++) {
-    // A row that ends before the split has no result of it.
-    if (first_key >= tile.length(e)) continue;
+    // A row that sees no key of the split has no result of it.
+    const uint32_t begin = larger(first_key, tile.sight.begin(tile.position(e)));
+    if (begin >= smaller(end_key, tile.sight.end(tile.position(e)))) continue;
     const uint64_t place = uint64_t{tile.head(e)} * tile.n_splits;
     tile.stats[2 * place] = state.top[e];
     tile.stats[2 * place + 1] = fold(state.total[e]);
@@ -96,29 +102,29 @@ MTLQWEN_INLINE void finish(const State& state, const Tile& tile, uint32_t first_
   }
 }
 
-// Keys first_key .. end_key - 1, whose rows are `stride` halves apart. fetches: each product asks
-// for what the next one reads; it costs tiles of many rows a twentieth.
+// Keys first_key .. end_key - 1 of one split, whose rows are `stride` halves apart. fetches: each
+// product asks for what the next one reads; it costs tiles of many rows a twentieth.
 MTLQWEN_INLINE void attend(const Tile& tile, const _Float16* keys, const _Float16* values,
                            uint32_t stride, uint32_t first_key, uint32_t end_key, bool fetches) {
   State state;
   start(state, tile);
   const uint32_t n = tile.n_entries;
-  for (uint32_t block = first_key; block < end_key; block += kBlock) {
-    const uint32_t count = end_key - block < kBlock ? end_key - block : kBlock;
+  for (uint32_t block = first_key / kBlock * kBlock; block < end_key; block += kBlock) {
+    const Keys known = {larger(first_key, block) - block, smaller(end_key - block, kBlock)};
     const bool is_last = end_key - block <= kBlock;
     for (uint32_t first = 0; first < tile.n_all(); first += n) {
       const uint64_t place = uint64_t{block} * stride + first / n * tile.dim;
       const bool ends_block = first + n == tile.n_all();
       const _Float16* next =
           ends_block ? keys + (uint64_t{block} + kBlock) * stride : keys + place + tile.dim;
-      score_keys(state.weights + first, state.queries + first, n, keys + place, stride, count,
+      score_keys(state.weights + first, state.queries + first, n, keys + place, stride, known,
                  tile.dim, fetches ? values + place : nullptr);
-      for (uint32_t e = first; e < first + n; e++) weigh(state, tile, e, block, count);
+      for (uint32_t e = first; e < first + n; e++) weigh(state, tile, e, block, known);
       add_values(state.sums + first, state.fade + first, state.weights + first, n, values + place,
-                 stride, count, tile.dim, fetches && !(is_last && ends_block) ? next : nullptr);
+                 stride, known, tile.dim, fetches && !(is_last && ends_block) ? next : nullptr);
     }
   }
-  finish(state, tile, first_key);
+  finish(state, tile, first_key, end_key);
 }
 
 // Threadgroups x .. x + n_joined - 1 of one split. tile_rows: rows of a tile; where it spans
@@ -133,8 +139,8 @@ __attribute__((min_vector_width(512))) void split_groups(const Dispatch& dispatc
   const uint32_t kv_head = x % args.n_kv_heads;
   const uint32_t split = x / args.n_kv_heads;
   const uint32_t n_heads = args.n_heads / args.n_kv_heads;
-  const uint32_t first_key = split * pass.blocks_per_split * kBlock;
-  const uint32_t split_end = first_key + pass.blocks_per_split * kBlock;
+  const uint32_t split_begin = split * pass.blocks_per_split * kBlock;
+  const uint32_t split_end = split_begin + pass.blocks_per_split * kBlock;
   const uint32_t end_row = pass.rows < (y + 1) * tile_rows ? pass.rows : (y + 1) * tile_rows;
 
   uint32_t n_rows = 0;
@@ -142,9 +148,10 @@ __attribute__((min_vector_width(512))) void split_groups(const Dispatch& dispatc
     const QueryArgs& query = queries[row_query[row]];
     const uint32_t query_end = query.first_row + query.count;
     n_rows = (end_row < query_end ? end_row : query_end) - row;
-    const uint32_t length = row_position(row, query) + 1;
-    const uint32_t seen = length + n_rows - 1;
-    const uint32_t end_key = seen < split_end ? seen : split_end;
+    const Sight seen = sight(query, args);
+    const uint32_t position = row_position(row, query);
+    const uint32_t first_key = larger(seen.begin(position), split_begin);
+    const uint32_t end_key = smaller(seen.end(position + n_rows - 1), split_end);
     if (first_key >= end_key) continue;
 
     const uint32_t head = row * args.n_heads + kv_head * n_heads;
@@ -159,10 +166,11 @@ __attribute__((min_vector_width(512))) void split_groups(const Dispatch& dispatc
                        args.n_heads,
                        pass.n_splits,
                        args.head_dim,
-                       length};
+                       position,
+                       seen};
     attend(tile, dispatch.buffer<const _Float16>(3) + plane,
-           dispatch.buffer<const _Float16>(4) + plane, args.n_kv_heads * args.head_dim, first_key,
-           end_key, tile_rows == 1);
+           dispatch.buffer<const _Float16>(4) + plane, args.token_halves, first_key, end_key,
+           tile_rows == 1);
   }
 }
 

@@ -53,6 +53,12 @@ MTLQWEN_INLINE void fold_all(Vec* sums) {
   }
 }
 
+// Keys of a block, counted from its first: begin .. end - 1.
+struct Keys {
+  uint32_t begin;
+  uint32_t end;
+};
+
 // sums[e][j] += entry(e) * other(j). What there is less of stays in registers.
 template <uint32_t kEntries, uint32_t kOthers, class Entry, class Other>
 MTLQWEN_INLINE void add_products(Vec (&sums)[kEntries][kOthers], const Entry& entry,
@@ -105,15 +111,15 @@ MTLQWEN_INLINE void score_tile(float* scores, const float* const* queries,
   __builtin_memcpy(scores, sums[0], kEntries * kKeys * sizeof(float));
 }
 
-// Scores of kEntries queries and `count` keys.
+// Scores of kEntries queries and some keys of a block. Pointers stand at the block's first key.
 template <uint32_t kEntries>
 MTLQWEN_INLINE void score_group(float (*scores)[kBlock], const float* const* queries,
-                                const _Float16* keys, uint32_t stride, uint32_t count, uint32_t dim,
+                                const _Float16* keys, uint32_t stride, Keys known, uint32_t dim,
                                 const _Float16* next) {
   constexpr uint32_t kKeys = kSums / kEntries < 8 ? kSums / kEntries : 8;
-  for (uint32_t key = 0; key < count; key += kKeys) {
+  for (uint32_t key = known.begin; key < known.end; key += kKeys) {
     // The last tile may end before its keys do; it repeats one.
-    const uint32_t n = count - key < kKeys ? count - key : kKeys;
+    const uint32_t n = smaller(known.end - key, kKeys);
     const _Float16* rows[kKeys];
     for (uint32_t j = 0; j < kKeys; j++) rows[j] = keys + (j < n ? key + j : key) * stride;
     float tile[kEntries][kKeys];
@@ -131,24 +137,25 @@ MTLQWEN_INLINE void score_group(float (*scores)[kBlock], const float* const* que
 
 MTLQWEN_INLINE void score_keys(float (*scores)[kBlock], const float* const* queries,
                                uint32_t n_entries, const _Float16* keys, uint32_t stride,
-                               uint32_t count, uint32_t dim, const _Float16* next) {
+                               Keys known, uint32_t dim, const _Float16* next) {
   uint32_t e = 0;
   for (; e + 4 <= n_entries; e += 4) {
-    score_group<4>(scores + e, queries + e, keys, stride, count, dim, e == 0 ? next : nullptr);
+    score_group<4>(scores + e, queries + e, keys, stride, known, dim, e == 0 ? next : nullptr);
   }
   if (e + 2 <= n_entries) {
-    score_group<2>(scores + e, queries + e, keys, stride, count, dim, e == 0 ? next : nullptr);
+    score_group<2>(scores + e, queries + e, keys, stride, known, dim, e == 0 ? next : nullptr);
     e += 2;
   }
   if (e < n_entries)
-    score_group<1>(scores + e, queries + e, keys, stride, count, dim, e == 0 ? next : nullptr);
+    score_group<1>(scores + e, queries + e, keys, stride, known, dim, e == 0 ? next : nullptr);
 }
 
-// sums = sums * fade + the weighted values, in kVecs vectors of dims of kEntries entries.
+// sums = sums * fade + the weighted values of some keys of a block, in kVecs vectors of dims of
+// kEntries entries.
 template <uint32_t kEntries, uint32_t kVecs>
 MTLQWEN_INLINE void add_tile(float (*sums)[kMaxDim], const float* fade,
                              const float (*weights)[kBlock], const _Float16* value, uint32_t stride,
-                             uint32_t count, uint32_t first_dim, const _Float16* next) {
+                             Keys known, uint32_t first_dim, const _Float16* next) {
   Vec local[kEntries][kVecs];
 #pragma unroll
   for (uint32_t e = 0; e < kEntries; e++) {
@@ -156,8 +163,8 @@ MTLQWEN_INLINE void add_tile(float (*sums)[kMaxDim], const float* fade,
     for (uint32_t i = 0; i < kVecs; i++)
       local[e][i] = load_vec(sums[e] + first_dim + i * kLanes) * fade[e];
   }
-  value += first_dim;
-  for (uint32_t key = 0; key < count; key++) {
+  value += uint64_t{known.begin} * stride + first_dim;
+  for (uint32_t key = known.begin; key < known.end; key++) {
     add_products(
         local, [&](uint32_t e) { return Vec(weights[e][key]); },
         [&](uint32_t i) {
@@ -177,37 +184,37 @@ MTLQWEN_INLINE void add_tile(float (*sums)[kMaxDim], const float* fade,
 template <uint32_t kEntries, uint32_t kVecs>
 MTLQWEN_INLINE void add_dims(float (*sums)[kMaxDim], const float* fade,
                              const float (*weights)[kBlock], const _Float16* values,
-                             uint32_t stride, uint32_t count, uint32_t d, uint32_t dim,
+                             uint32_t stride, Keys known, uint32_t d, uint32_t dim,
                              const _Float16* next) {
   for (; d + kVecs * kLanes <= dim; d += kVecs * kLanes)
-    add_tile<kEntries, kVecs>(sums, fade, weights, values, stride, count, d, next);
+    add_tile<kEntries, kVecs>(sums, fade, weights, values, stride, known, d, next);
   if constexpr (kVecs > 1)
-    add_dims<kEntries, kVecs / 2>(sums, fade, weights, values, stride, count, d, dim, next);
+    add_dims<kEntries, kVecs / 2>(sums, fade, weights, values, stride, known, d, dim, next);
 }
 
 template <uint32_t kEntries>
 MTLQWEN_INLINE void add_group(float (*sums)[kMaxDim], const float* fade,
                               const float (*weights)[kBlock], const _Float16* values,
-                              uint32_t stride, uint32_t count, uint32_t dim, const _Float16* next) {
+                              uint32_t stride, Keys known, uint32_t dim, const _Float16* next) {
   constexpr uint32_t kVecs = kSums / kEntries < 8 ? kSums / kEntries : 8;
-  add_dims<kEntries, kVecs>(sums, fade, weights, values, stride, count, 0, dim, next);
+  add_dims<kEntries, kVecs>(sums, fade, weights, values, stride, known, 0, dim, next);
 }
 
 MTLQWEN_INLINE void add_values(float (*sums)[kMaxDim], const float* fade,
                                const float (*weights)[kBlock], uint32_t n_entries,
-                               const _Float16* values, uint32_t stride, uint32_t count,
-                               uint32_t dim, const _Float16* next) {
+                               const _Float16* values, uint32_t stride, Keys known, uint32_t dim,
+                               const _Float16* next) {
   uint32_t e = 0;
   for (; e + 4 <= n_entries; e += 4)
-    add_group<4>(sums + e, fade + e, weights + e, values, stride, count, dim,
+    add_group<4>(sums + e, fade + e, weights + e, values, stride, known, dim,
                  e == 0 ? next : nullptr);
   if (e + 2 <= n_entries) {
-    add_group<2>(sums + e, fade + e, weights + e, values, stride, count, dim,
+    add_group<2>(sums + e, fade + e, weights + e, values, stride, known, dim,
                  e == 0 ? next : nullptr);
     e += 2;
   }
   if (e < n_entries)
-    add_group<1>(sums + e, fade + e, weights + e, values, stride, count, dim,
+    add_group<1>(sums + e, fade + e, weights + e, values, stride, known, dim,
                  e == 0 ? next : nullptr);
 }
 
