@@ -16,18 +16,29 @@ typedef int16_t LoosePairs __attribute__((ext_vector_type(32), aligned(2)));
 typedef int32_t HalfInts __attribute__((ext_vector_type(8), aligned(32)));
 typedef int16_t HalfPairs __attribute__((ext_vector_type(16), aligned(32)));
 
-// The rows that share a vector of weights: their sums, totals and the vector fill the registers.
+// The rows that share a vector of weights in memory: their sums and the vector fill the registers,
+// their totals cost less in memory than weights loaded twice.
 #if defined(__AVX512BW__)
 constexpr uint32_t kTileRows = 8;
-#elif defined(__AVXVNNI__)
-constexpr uint32_t kTileRows = 6;  // totals in memory cost less than weights loaded twice
+#elif defined(__x86_64__)
+constexpr uint32_t kTileRows = 6;
 #else
 constexpr uint32_t kTileRows = 3;
 #endif
-// Sums of a row in multiply_column(): with one, the products of eight rows wait for one another.
-#if defined(__AVX512VNNI__)
-constexpr uint32_t kChains = 2;
+// The rows up to which weights are used as they are unpacked. More of them keep vectors that have
+// room for two tiles busy longer than a panel is stored and loaded.
+#if defined(__AVX512BW__)
+constexpr uint32_t kColumnRows = 16;
 #else
+constexpr uint32_t kColumnRows = kTileRows;
+#endif
+// Sums of a row in multiply_column() of kRows rows: with one, the products of eight rows wait for
+// one another.
+#if defined(__AVX512VNNI__)
+template <uint32_t kRows>
+constexpr uint32_t kChains = kRows <= 8 ? 2 : 1;
+#else
+template <uint32_t kRows>
 constexpr uint32_t kChains = 1;
 #endif
 constexpr uint32_t kUnpackRows = 8;  // whose products take as long as unpacking their panel
@@ -48,7 +59,10 @@ MTLQWEN_INLINE HalfInts multiply_half(HalfInts sums, HalfPairs w, HalfPairs x) {
 #if defined(__AVXVNNI__)
   return (HalfInts)_mm256_dpwssd_avx_epi32((__m256i)sums, (__m256i)w, (__m256i)x);
 #else
-  return sums + (HalfInts)_mm256_madd_epi16((__m256i)w, (__m256i)x);
+  // In this order: the compiler would finish one row after the other, with the weights in memory.
+  sums += (HalfInts)_mm256_madd_epi16((__m256i)w, (__m256i)x);
+  asm volatile("" : "+x"(sums));
+  return sums;
 #endif
 }
 MTLQWEN_INLINE WideInts multiply(WideInts sums, Pairs w, Pairs x) {

@@ -180,13 +180,13 @@ multiply_column(const uint8_t* weights, RowsPart rows, Wide* sums) {
     // Two qblocks are about a cache line.
     if (b % 2 == 0) ask_near(weights, b * Format::kQblockBytes + kNearBytes, row_bytes);
     const Column column = Format::column(qblock, row_bytes);
-    WideInts products[kChains][kRows] = {};
+    WideInts products[kChains<kRows>][kRows] = {};
 #pragma unroll
     for (uint32_t s = 0; s < kSteps; ++s) {
       const Pairs w = column.pairs(s);
 #pragma unroll
       for (uint32_t r = 0; r < kRows; ++r) {
-        WideInts& product = products[s % kChains][r];
+        WideInts& product = products[s % kChains<kRows>][r];
         product = multiply(product, w, broadcast2(nth_row(quants, stride, r) + s * 4));
       }
     }
@@ -195,7 +195,7 @@ multiply_column(const uint8_t* weights, RowsPart rows, Wide* sums) {
     for (uint32_t r = 0; r < kRows; ++r) {
       WideInts integers = products[0][r];
 #pragma unroll
-      for (uint32_t c = 1; c < kChains; ++c) integers += products[c][r];
+      for (uint32_t c = 1; c < kChains<kRows>; ++c) integers += products[c][r];
       const Wide product = __builtin_convertvector(integers, Wide) * weight_scales;
       const Wide scale = *reinterpret_cast<const float*>(nth_row(scales, stride, r));
       totals[r] = multiply_add(product, scale, totals[r]);
@@ -230,8 +230,8 @@ MTLQWEN_INLINE void multiply_few(uint32_t n_rows, const uint8_t* weights, RowsPa
 template <class Format>
 __attribute__((noinline, min_vector_width(512))) static void
 multiply_panel(const uint8_t* weights, uint32_t k, const uint8_t* in, uint32_t n_rows, Wide* sums) {
-  if (n_rows <= kTileRows) {
-    multiply_few<kTileRows, Format>(n_rows, weights, RowsPart{in, k, 0}, sums);
+  if (n_rows <= kColumnRows) {
+    multiply_few<kColumnRows, Format>(n_rows, weights, RowsPart{in, k, 0}, sums);
     return;
   }
   Panel panel;
