@@ -87,30 +87,36 @@ def ttft(report: Report, model: str, n_prefix: int, rounds: int) -> None:
 def publishing(report: Report, model: str, n_prompt: int, rounds: int) -> None:
     """Prefill with checkpoints against prefill without a cache, taking turns."""
     hints = [n_prompt * i // 16 + 3 for i in range(16)]
-    for case, cache_memory, checkpoint_at in (
-        ("every 512", FULL_CACHE, []),
-        ("every 512, into fresh memory", None, []),
-        ("every 512 and 16 hints", FULL_CACHE, hints),
-    ):
-        on, off = open_core(model, cache_memory=cache_memory), open_core(model, cache_memory=0)
-        for seed in range(FILLS):
-            for engine in (on, off):
-                run(engine, prompt(n_prompt, 100 + seed), checkpoint_at=checkpoint_at)
-        pairs = []
-        for seed in range(rounds):
-            token_ids = prompt(n_prompt, seed)
-            # Who comes first changes, for a machine that slows down.
-            first, second = (on, off) if seed % 2 else (off, on)
-            one = run(first, token_ids, checkpoint_at=checkpoint_at).prefill_s
-            two = run(second, token_ids, checkpoint_at=checkpoint_at).prefill_s
-            pairs.append((one, two) if seed % 2 else (two, one))
-        case = f"prefill of {n_prompt}, {case}"
-        report.add(case, "ms with checkpoints", Spread.of([1e3 * a for a, _ in pairs]), "")
-        report.add(case, "ms without a cache", Spread.of([1e3 * b for _, b in pairs]), "")
-        cost = Spread.of([100 * (a / b - 1) for a, b in pairs])
+    cases: dict[str, tuple[int | None, list[int]]] = {
+        "without a cache": (0, []),
+        "every 512": (FULL_CACHE, []),
+        "every 512, into fresh memory": (None, []),
+        "every 512 and 16 hints": (FULL_CACHE, hints),
+    }
+    engines = {name: open_core(model, cache_memory=size) for name, (size, _) in cases.items()}
+
+    def seconds(name: str, seed: int) -> float:
+        return run(engines[name], prompt(n_prompt, seed), checkpoint_at=cases[name][1]).prefill_s
+
+    for seed in range(FILLS):
+        for name in cases:
+            seconds(name, 100 + seed)
+    names = list(cases)
+    taken: dict[str, list[float]] = defaultdict(list)
+    for seed in range(rounds):
+        # Who comes first changes, for a machine that slows down.
+        for name in names if seed % 2 else reversed(names):
+            taken[name].append(seconds(name, seed))
+    for name in names:
+        case = f"prefill of {n_prompt}, {name}"
+        report.add(case, "ms", Spread.of([1e3 * one for one in taken[name]]), "")
+        if name == names[0]:
+            continue
+        pairs = zip(taken[name], taken[names[0]], strict=True)
+        cost = Spread.of([100 * (one / without - 1) for one, without in pairs])
         report.add(case, "cost %", cost, "less than 2")
-        on.close()
-        off.close()
+    for engine in engines.values():
+        engine.close()
 
 
 def checkpoint_bytes(report: Report, model: str, n_prompt: int) -> None:

@@ -54,6 +54,9 @@ class Executor {
   // Put part of a heap, or nothing again, at a reserved address. False where the machine refused.
   [[nodiscard]] virtual bool map(void* address, uint64_t bytes, int heap, uint64_t offset) = 0;
   [[nodiscard]] virtual bool unmap(void* address, uint64_t bytes) = 0;
+  // Brings the pages of mapped ranges, which kernels would fault for one by one. Only advice; ranges that are mapped no more
+  // do no harm. Waits for a turn: the caller holds no lock that who has a turn may want.
+  virtual void populate(std::span<const std::span<char>> ranges) = 0;
   // Mapped ranges, and gaps between them, that all reservations of the process may have together.
   [[nodiscard]] virtual uint64_t max_regions() const = 0;
 

@@ -12,6 +12,7 @@
 #include <numeric>
 #include <random>
 #include <utility>
+#include <vector>
 
 #include "base/error.hpp"
 #include "base/math.hpp"
@@ -43,6 +44,11 @@ void* or_null(void* mapping) { return mapping == MAP_FAILED ? nullptr : mapping;
 // Of one entry of the higher page table, on every CPU that we run on.
 constexpr uint64_t kHugeBytes = uint64_t{2} << 20;
 
+// MADV_POPULATE_READ of Linux 5.14; the headers of older systems lack it.
+constexpr int kPopulateRead = 22;
+constexpr size_t kPopulateUnit = size_t{256} << 10;  // that one thread populates at a time
+constexpr size_t kPopulateRun = 16;                  // of these, before others may have the threads
+
 // Fewer page faults and fewer misses of the translation cache. Only advice.
 void advise_huge(void* address, uint64_t bytes) {
   if (bytes >= kHugeBytes) madvise(address, bytes, MADV_HUGEPAGE);
@@ -72,7 +78,7 @@ std::unique_ptr<Executor> make_cpu_executor(const Environment& environment) {
 CpuExecutor::CpuExecutor(ThreadPool& pool, const Environment& environment)
     : pool_(pool), max_threads_(usable_cpus()), n_threads_(usable_cores()),
       max_regions_(read_max_regions()), checks_(environment.checks),
-      has_twins_(environment.has_twins) {
+      has_twins_(environment.has_twins), can_populate_(madvise(nullptr, 0, kPopulateRead) == 0) {
   // Shuffled groups watch their writes by faults, too.
   if (checks_.guard || checks_.shuffle) install_traps();
 }
@@ -126,13 +132,38 @@ int CpuExecutor::create_heap(uint64_t bytes) {
 
 void CpuExecutor::destroy_heap(int heap) { close(heap); }
 
-// With its pages at once: a kernel would fault for each of them, in the middle of a pass.
 bool CpuExecutor::map(void* address, uint64_t bytes, int heap, uint64_t offset) {
-  void* mapped = mmap(address, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_POPULATE,
+  const int populate = can_populate_ ? 0 : MAP_POPULATE;
+  void* mapped = mmap(address, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | populate,
                       heap, static_cast<off_t>(offset));
   if (mapped != MAP_FAILED) advise_huge(mapped, bytes);
   // A forked child must not write into its parent's heap.
   return mapped != MAP_FAILED && madvise(address, bytes, MADV_DONTFORK) == 0;
+}
+
+// By all threads, since pages that were never used are cleared here.
+void CpuExecutor::populate(std::span<const std::span<char>> ranges) {
+  if (!can_populate_) return;
+  std::vector<std::span<char>> parts;
+  for (std::span<char> rest : ranges) {
+    while (!rest.empty()) {
+      const std::span<char> part = rest.first(std::min(rest.size(), kPopulateUnit));
+      parts.push_back(part);
+      rest = rest.subspan(part.size());
+    }
+  }
+  ThreadPool::Turn turn(pool_, n_threads());
+  for (std::span<const std::span<char>> rest(parts); !rest.empty();) {
+    const std::span<const std::span<char>> next = rest.first(std::min(rest.size(), kPopulateRun));
+    rest = rest.subspan(next.size());
+    auto populate_parts = [&](uint64_t first, uint64_t count) {
+      for (const std::span<char> part : next.subspan(first, count)) {
+        madvise(part.data(), part.size(), kPopulateRead);
+      }
+    };
+    turn.yield();
+    turn.run(next.size(), populate_parts);
+  }
 }
 
 bool CpuExecutor::unmap(void* address, uint64_t bytes) {

@@ -1,6 +1,7 @@
 // The executor of this machine's CPU cores: anonymous memory, memfd heaps, kernels from shared objects.
 #pragma once
 #include <atomic>
+#include <span>
 
 #include "hostmetal/executor.hpp"
 #include "hostmetal/thread_pool.hpp"
@@ -17,6 +18,7 @@ class CpuExecutor : public Executor {
   int create_heap(uint64_t bytes) override;
   void destroy_heap(int heap) override;
   bool map(void* address, uint64_t bytes, int heap, uint64_t offset) override;
+  void populate(std::span<const std::span<char>> ranges) override;
   bool unmap(void* address, uint64_t bytes) override;
   [[nodiscard]] uint64_t max_regions() const override { return max_regions_; }
   const MslLibrary* open_library(const std::string& path, std::string& error) override;
@@ -35,6 +37,7 @@ class CpuExecutor : public Executor {
   const uint64_t max_regions_;
   const HostChecks checks_;
   const bool has_twins_;
+  const bool can_populate_;           // else mappings are populated as they are made
   std::atomic<bool> has_dot_{false};  // of the CPU level that the library was opened for
   std::atomic<uint64_t> n_allocated_{0};
 };

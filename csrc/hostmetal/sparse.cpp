@@ -3,7 +3,9 @@
 #include <atomic>
 #include <cstring>
 #include <mutex>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "base/error.hpp"
 #include "hostmetal/faults.hpp"
@@ -101,18 +103,22 @@ void poison_new(Memory& heap, char* address, uint64_t heap_offset, uint64_t byte
   }
 }
 
+std::span<char> addresses_of(const Memory& buffer, const Step& step) {
+  const uint64_t page = buffer.page_bytes;
+  return {static_cast<char*>(buffer.base) + step.first * page, step.n_tiles * page};
+}
+
 bool carry_out(Executor& executor, const MappingUpdate& update, const Step& step) {
   Memory& buffer = *update.buffer;
-  const uint64_t page = buffer.page_bytes;
-  char* address = static_cast<char*>(buffer.base) + step.first * page;
-  const uint64_t bytes = step.n_tiles * page;
+  const uint64_t offset = step.heap_tile * buffer.page_bytes;
+  const std::span<char> range = addresses_of(buffer, step);
   if (!step.maps) {
-    if (!executor.unmap(address, bytes)) return false;
+    if (!executor.unmap(range.data(), range.size())) return false;
     buffer.runs.unmap(step.first, step.n_tiles);
     return true;
   }
-  if (!executor.map(address, bytes, update.heap->heap, step.heap_tile * page)) return false;
-  if (buffer.device->checks.poison) poison_new(*update.heap, address, step.heap_tile * page, bytes);
+  if (!executor.map(range.data(), range.size(), update.heap->heap, offset)) return false;
+  if (buffer.device->checks.poison) poison_new(*update.heap, range.data(), offset, range.size());
   buffer.runs.map(step.first,
                   {.n_tiles = step.n_tiles, .heap = update.heap, .heap_tile = step.heap_tile});
   return true;
@@ -139,15 +145,21 @@ Failure apply_mappings(HostDevice& device, const MappingUpdate& update) {
   const uint64_t n_tiles = buffer.bytes / buffer.page_bytes;
   const uint64_t limit = executor.max_regions();
   if (should_fail(Fault::kMapping)) return out_of_mappings(buffer, limit);
-  const std::lock_guard lock(device.mapping_mutex);
-  buffer.last_update = ++device.updates;
-  for (const Step& step : merge(update)) {
-    constexpr uint64_t kSplit = 2;  // a step in the middle of a region leaves one on each side
-    if (step.maps && regions_in_use.load() + kSplit > limit) return out_of_mappings(buffer, limit);
-    const uint64_t before = buffer.runs.n_regions(n_tiles);
-    if (!carry_out(executor, update, step)) return out_of_mappings(buffer, limit);
-    regions_in_use += buffer.runs.n_regions(n_tiles) - before;
+  std::vector<std::span<char>> mapped;
+  {
+    const std::lock_guard lock(device.mapping_mutex);
+    buffer.last_update = ++device.updates;
+    for (const Step& step : merge(update)) {
+      constexpr uint64_t kSplit = 2;  // a step in the middle of a region leaves one on each side
+      if (step.maps && regions_in_use.load() + kSplit > limit)
+        return out_of_mappings(buffer, limit);
+      const uint64_t before = buffer.runs.n_regions(n_tiles);
+      if (!carry_out(executor, update, step)) return out_of_mappings(buffer, limit);
+      regions_in_use += buffer.runs.n_regions(n_tiles) - before;
+      if (step.maps) mapped.push_back(addresses_of(buffer, step));
+    }
   }
+  if (!mapped.empty()) executor.populate(mapped);
   return {};
 }
 

@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <fstream>
 #include <string>
@@ -293,6 +294,26 @@ void test_a_forked_child_has_no_tiles() {
   check_equal(status, 0);
 }
 
+// A kernel need not fault for them: of several runs, one larger than what a thread takes at a time.
+void test_mapped_tiles_have_their_pages() {
+  Machine machine;
+  const auto sparse = machine.sparse_buffer(100, "kv");
+  const auto heap = machine.heap(50, "heap");
+  machine.map(sparse.get(), heap.get(), 1, 1, 40);
+  machine.map(sparse.get(), heap.get(), 10, 21, 3);
+  check_equal(machine.run([](MTL4::ComputeCommandEncoder*) {}).error, "");
+  const auto n_present = [&](uint64_t tile, uint64_t n_tiles) {
+    const auto page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+    std::vector<unsigned char> present(n_tiles * kTile / page);
+    void* first = reinterpret_cast<void*>(sparse->gpuAddress() + tile * kTile);
+    check_equal(mincore(first, n_tiles * kTile, present.data()), 0);
+    return std::ranges::count_if(present, [](unsigned char bits) { return (bits & 1) != 0; }) *
+           static_cast<int64_t>(page);
+  };
+  check_equal(n_present(1, 1), int64_t{kTile});
+  check_equal(n_present(10, 21), int64_t{21 * kTile});
+}
+
 // Ranges of a buffer that the operating system keeps apart.
 uint64_t n_regions_of(const MTL::Buffer* buffer) {
   const uint64_t first = buffer->gpuAddress();
@@ -378,6 +399,7 @@ int main() {
       {"too_many_mappings_are_an_error", test_too_many_mappings_are_an_error},
       {"unmapped_tiles_cannot_be_touched", test_unmapped_tiles_cannot_be_touched},
       {"a_forked_child_has_no_tiles", test_a_forked_child_has_no_tiles},
+      {"mapped_tiles_have_their_pages", test_mapped_tiles_have_their_pages},
       {"operations_that_continue_each_other_are_one_call",
        test_operations_that_continue_each_other_are_one_call},
       {"adjacent_tiles_are_one_mapping", test_adjacent_tiles_are_one_mapping},
