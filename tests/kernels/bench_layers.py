@@ -32,6 +32,7 @@ from cases_layers import (
     swiglu_case,
 )
 from cases_sample import Draw, SampleRun, sample_run
+from cases_tape import Verified, replay_case
 from layer_args import Query
 
 
@@ -43,6 +44,7 @@ class Size:
     intermediate: int
     attention: AttentionShape
     gdn: GdnShape
+    gdn_layers: int
     vocab: int
 
 
@@ -52,6 +54,7 @@ SIZES = {
         intermediate=1536,
         attention=AttentionShape(n_heads=4, n_kv_heads=2),
         gdn=GdnShape(n_k_heads=4, n_v_heads=8),
+        gdn_layers=6,
         vocab=8192,
     ),
     "9B": Size(
@@ -59,6 +62,7 @@ SIZES = {
         intermediate=12288,
         attention=AttentionShape(n_heads=16, n_kv_heads=4),
         gdn=GdnShape(n_k_heads=16, n_v_heads=32),
+        gdn_layers=24,
         vocab=248320,
     ),
 }
@@ -92,6 +96,7 @@ def layer_bench(size: str) -> Iterator[LayerCase | SampleRun]:
         yield recurrent_case(widths.gdn, queries, chunk_rows)
         yield recurrent_case(widths.gdn, keeping, chunk_rows)
     yield from draft_bench(widths.hidden)
+    yield from tape_bench(widths.gdn, widths.gdn_layers)
     logits = np.random.default_rng(0).standard_normal((1, widths.vocab)).astype(np.float32) * 3
     for temperature in (0.0, 0.7):
         yield sample_run(logits, [Draw(temperature=temperature)], chunk=4096)
@@ -110,3 +115,15 @@ def draft_bench(hidden: int) -> Iterator[LayerCase]:
     yield keep_verified_case(seeds, drafts)
     yield scatter_case(range(width))
     yield verify_case(drafts)
+
+
+def tape_bench(shape: GdnShape, n_layers: int) -> Iterator[LayerCase]:
+    """What verified rows cost in one layer, beside other rows; what it costs to keep them all."""
+    for rows in (1, 4, 16):
+        plain = [Query(count=rows, kv_valid=CONTEXT)]
+        taped = [replace(plain[0], tape=0)]
+        for queries in (plain, taped):
+            yield conv_case(shape, queries)
+            yield recurrent_case(shape, queries)
+        verified = [Verified(query=0, accepted=rows - 1, bank=1)]
+        yield replay_case(replace(shape, n_layers=n_layers), taped, verified)

@@ -131,6 +131,11 @@ def taped(queries: Sequence[Query]) -> str:
     return "" if all(query.tape is None for query in queries) else "-taped"
 
 
+def written_bytes(tape: ref.Array) -> int:
+    """Bytes of the floats of a tape, as it must become, that somebody writes."""
+    return 4 * int(np.count_nonzero(~np.isnan(tape)))
+
+
 def conv_case(shape: GdnShape, queries: Sequence[Query]) -> LayerCase:
     """gdn_conv and gdn_conv_state."""
     rng = np.random.default_rng(shape.channels + len(queries))
@@ -185,7 +190,7 @@ def conv_case(shape: GdnShape, queries: Sequence[Query]) -> LayerCase:
             (banks, new_banks, bank_bound),
             (tape, new_tape, tape_bound),
         ],
-        moved_bytes=size(act, qkv, weight),
+        moved_bytes=size(act, qkv, weight) + written_bytes(new_tape),
     )
 
 
@@ -308,7 +313,9 @@ def recurrent_case(
             (banks, new_banks, bank_bound),
             (tape, new_tape, tape_bound),
         ],
-        moved_bytes=size(out, act, gates) + (len(queries) + n_states) * 4 * shape.state_floats,
+        moved_bytes=size(out, act, gates)
+        + (len(queries) + n_states) * 4 * shape.state_floats
+        + written_bytes(new_tape),
     )
 
 
