@@ -23,7 +23,7 @@ TINY_SETTINGS = {
         *("--prompt", "200", "--rounds", "1", "--steps", "0.01"),
         *("--intervals", "64", "--block-tokens", "64"),
     ],
-    "rows": ["--rows", "1", "3", "--rounds", "1"],
+    "rows": ["--rows", "1", "3", "--rounds", "1", "--by-kernel", "1"],
     "overhead": ["--sequences", "1", "3", "--passes", "2", "--rounds", "1"],
     "load": ["--rounds", "1"],
     "ceilings": ["--threads", "1", "2", "--rounds", "1"],
