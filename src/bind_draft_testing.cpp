@@ -89,7 +89,7 @@ void init_parts(nb::module_& testing) {
   nb::class_<AcceptanceProfile>(testing, "AcceptanceProfile")
       .def(nb::init<float>(), "prior"_a)
       .def("observe", &AcceptanceProfile::observe, "width"_a, "accepted"_a)
-      .def("conditional", &AcceptanceProfile::conditional, "place"_a);
+      .def("conditionals", &AcceptanceProfile::conditionals);
   nb::class_<Acceptance>(testing, "Acceptance")
       .def(nb::init<>())
       .def("observe", &Acceptance::observe, "profile"_a, "width"_a, "accepted"_a)

@@ -12,9 +12,9 @@ constexpr float kKeepProfile = 0.998F;
 constexpr float kKeepSequence = 0.985F;
 constexpr float kChange = 0.02F;  // probability of a change of text, a pass
 // Passes that a prior counts for.
-constexpr float kProfileWeight = 4.0F;
+constexpr float kProfileWeight = 8.0F;
 constexpr float kPlaceWeight = 6.0F;
-constexpr float kHazardWeight = 1.0F;
+constexpr float kHazardWeight = 2.0F;
 constexpr float kLeast = 0.02F;  // nothing is certain: bounds of a conditional probability
 constexpr float kMost = 0.998F;
 
@@ -37,8 +37,14 @@ void AcceptanceProfile::observe(uint32_t width, uint32_t accepted) {
   tally_.add(width, accepted, kKeepProfile);
 }
 
-float AcceptanceProfile::conditional(uint32_t place) const {
-  return std::clamp(tally_.share(place, prior_, kProfileWeight), kLeast, kMost);
+std::array<float, kMostDrafted> AcceptanceProfile::conditionals() const {
+  std::array<float, kMostDrafted> conditionals{};
+  float prior = prior_;
+  for (uint32_t i = 0; i < kMostDrafted; ++i) {
+    prior = std::clamp(tally_.share(i, prior, kProfileWeight), kLeast, kMost);
+    conditionals[i] = prior;
+  }
+  return conditionals;
 }
 
 void Acceptance::observe(const AcceptanceProfile& profile, uint32_t width, uint32_t accepted) {
@@ -46,16 +52,20 @@ void Acceptance::observe(const AcceptanceProfile& profile, uint32_t width, uint3
     ++idle_;
     return;
   }
+  const std::array<float, kMostDrafted> conditionals = profile.conditionals();
   std::array<float, kMostDrafted + 1> hazard{};  // [i]: of the first i proposals
   for (uint32_t i = 0; i < width; ++i) {
-    hazard[i + 1] = hazard[i] - std::log(profile.conditional(i));
+    hazard[i + 1] = hazard[i] - std::log(conditionals[i]);
   }
   const Chain known = chain(profile);
   const float as_before =
       probability([&](uint32_t i) { return i == 0 ? 1.0F : known[i - 1]; }, width, accepted);
   // Of a text not known yet the factor may be anything: the mean over its prior, a gamma law.
   const float as_new = probability(
-      [&](uint32_t i) { return kHazardWeight / (kHazardWeight + hazard[i]); }, width, accepted);
+      [&](uint32_t i) {
+        return std::pow(kHazardWeight / (kHazardWeight + hazard[i]), kHazardWeight);
+      },
+      width, accepted);
   const float change = 1 - std::pow(1 - kChange, static_cast<float>(idle_ + 1));
   const float old = (1 - change) * as_before;
   const float keep = kKeepSequence * old / (old + change * as_new);
@@ -73,10 +83,11 @@ void Acceptance::observe(const AcceptanceProfile& profile, uint32_t width, uint3
 Chain Acceptance::chain(const AcceptanceProfile& profile) const {
   // Mean of the factor: rejections are Poisson of the hazard, its prior is a gamma law of mean 1.
   const float factor = (kHazardWeight + rejections_) / (kHazardWeight + hazard_);
+  const std::array<float, kMostDrafted> conditionals = profile.conditionals();
   Chain chain{};
   float all = 1.0F;
   for (uint32_t i = 0; i < kMostDrafted; ++i) {
-    const float prior = std::pow(profile.conditional(i), factor);
+    const float prior = std::pow(conditionals[i], factor);
     all *= std::clamp(tally_.share(i, prior, kPlaceWeight), kLeast, kMost);
     chain[i] = all;
   }

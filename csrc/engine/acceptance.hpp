@@ -26,14 +26,14 @@ class DraftTally {
 };
 
 // One drafter's acceptance over all sequences of an engine: what a new sequence is taken to be like.
+// A place that was drafted little is taken to be like the one before it.
 class AcceptanceProfile {
  public:
-  // Probability at every place before anything was seen. It is what places come back to that are no
-  // longer drafted, so a high one makes them be tried again.
+  // Probability at the first place before anything was seen.
   explicit AcceptanceProfile(float prior) : prior_(prior) {}
   void observe(uint32_t width, uint32_t accepted);
-  // Of the proposal at `place`, given that those before it were accepted.
-  [[nodiscard]] float conditional(uint32_t place) const;
+  // [i]: probability that proposal i is accepted, given that those before it were.
+  [[nodiscard]] std::array<float, kMostDrafted> conditionals() const;
 
  private:
   float prior_;

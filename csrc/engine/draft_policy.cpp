@@ -15,11 +15,11 @@ constexpr double kWinnings = 0.07;     // of the time that drafts have saved
 constexpr double kMostCredit = 16;     // passes of plain decoding
 constexpr double kMostCharge = 4;      // times what a trial was expected to take
 constexpr double kOptimism = 0.75;     // what a pass may take that was never measured
-constexpr float kMeasured = 3;         // passes that make a time known
+constexpr float kMeasured = 2.5F;      // passes that make a time known
 constexpr uint32_t kTrialWidth = 2;
-constexpr uint32_t kIdleDrafter = 16;  // passes until it is tried
+constexpr uint32_t kIdleDrafter = 4;  // passes until it is tried
 constexpr uint32_t kIdleSequence = 4;
-constexpr uint32_t kMostTrials = 6;  // doublings of kIdleDrafter for drafters that keep failing
+constexpr uint32_t kMostTrials = 8;  // doublings of kIdleDrafter for drafters that keep failing
 constexpr float kDevicePrior = 0.8F;
 constexpr std::array<float, kMatchClasses> kNgramPrior = {0.5F, 0.75F, 0.9F};
 
@@ -242,6 +242,8 @@ void DraftPolicy::count_idle(const Plan& chosen, const Pass& pass) {
 
 std::vector<DraftChoice> DraftPolicy::choose(std::span<const DraftCandidate> candidates,
                                              uint32_t most_rows) {
+  // Before plain decoding was measured, nothing can be said to pay.
+  if (!cost_.measured()) return std::vector<DraftChoice>(candidates.size());
   const Pass pass{.candidates = candidates, .most_rows = most_rows};
   std::vector<Plan> plans;
   for (const DraftOption& option : options_) plans.push_back(best_of(option, pass));

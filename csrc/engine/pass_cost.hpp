@@ -17,21 +17,23 @@ struct PassShape {
   uint32_t steps = 0;  // passes of an MTP drafter: its longest draft
 };
 
-// What is expected before anything was measured, against a pass of one row.
+// What is expected before anything was measured: shares of a pass of one row.
 struct PassCostPrior {
   double row = 0.05;  // each further row of the target
   double mtp_step = 0.15;
-  double dflash = 0.3;  // and a tenth of `row` a row of the block
+  double dflash = 0.3;
+  double dflash_row = 0.005;  // each row of the target, in its blocks
 };
 
-// A time is exp(level) * prior(shape) * exp(residual(shape)). The level is common: it follows a
-// machine that becomes slower or faster. Residuals are kept in cells of kind, sequences and rows;
-// where a cell was not measured they come from its neighbours, and rows never make a pass cheaper
-// there. One odd pass says little: a time counts only as far as the last ones were odd, too, and of
-// a cell's first times the least does, since what disturbs a pass makes it longer.
+// A time is exp(level) * line(shape) * exp(residual(shape)). The level is common: it follows a
+// machine that becomes slower or faster. The line is linear in rows and steps, fitted to what was
+// seen. Residuals are kept in cells of kind, sequences and rows; where a cell was not measured they
+// come from its neighbours, and rows never make a pass cheaper there. One odd pass says little: a
+// time counts only as far as the last ones were odd, too, and of a cell's first times the least
+// does, since what disturbs a pass makes it longer.
 class PassCost {
  public:
-  explicit PassCost(const PassCostPrior& prior = {}) : prior_(prior) {}
+  explicit PassCost(const PassCostPrior& prior = {});
   // Decode-only passes; the first ever sets the level.
   void observe(const PassShape& shape, double seconds);
   [[nodiscard]] double estimate(const PassShape& shape) const;
@@ -39,29 +41,37 @@ class PassCost {
   [[nodiscard]] std::vector<double> curve(const PassShape& shape, uint32_t most_rows) const;
   // Passes that its cell has seen, as far as they still count.
   [[nodiscard]] float n_measured(const PassShape& shape) const;
+  [[nodiscard]] bool measured() const { return !known_.empty(); }
 
  private:
   static constexpr uint32_t kDrafters = 3;  // none, MTP, DFlash
   static constexpr uint32_t kCrowds = 6;    // 1, 2, 3-4, 5-8, 9-16, 17-32 sequences
   static constexpr uint32_t kHeights = 24;  // of rows: each to 8, then four an octave to 128
+  static constexpr uint32_t kTerms = 5;     // one row, further rows, MTP steps, DFlash, its rows
+  using Terms = std::array<double, kTerms>;
   struct Place {
     uint32_t drafter = 0;
     uint32_t crowd = 0;
     uint32_t height = 0;
   };
   struct Cell {
-    float residual = 0;
-    float weight = 0;    // passes that it has seen, up to a limit
-    float surprise = 0;  // mean of the last ones, without sign
+    PassShape shape;      // the last one seen
+    float value = 0;      // log of seconds less the level
+    float residual = 0;   // of value, against the line
+    uint32_t n_seen = 0;  // passes, of the first ones
+    float weight = 0;     // passes that it has seen, up to a limit
+    float surprise = 0;   // mean of the last ones, without sign
   };
   [[nodiscard]] static Place place_of(const PassShape& shape);
   [[nodiscard]] static uint32_t index_of(const Place& place);
-  [[nodiscard]] double expected(const PassShape& shape) const;
+  [[nodiscard]] static Terms terms_of(const PassShape& shape);
+  [[nodiscard]] double line(const PassShape& shape) const;
   [[nodiscard]] double residual_at(const Place& place) const;
+  void fit();
 
-  PassCostPrior prior_;
+  Terms prior_;
+  Terms line_;  // seconds of each term, in units of exp(level)
   double level_ = 0;
-  bool measured_ = false;
   std::array<Cell, kDrafters * kCrowds * kHeights> cells_{};
   std::vector<Place> known_;  // cells that were measured
 };
