@@ -9,8 +9,14 @@ namespace mtlqwen {
 
 inline constexpr uint32_t kPassRows = 128;  // rows of one pass
 inline constexpr uint32_t kMaxSlots = 32;
+inline constexpr uint32_t kSampledRows =
+    64;  // rows of one pass whose next token is asked for, at most
+inline constexpr uint32_t kMostWidth = 15;  // proposals of one draft, at most
 
 using SequenceId = uint64_t;
+
+// Who proposes tokens: nobody, the text itself, the model's own prediction head, a DFlash model.
+enum class DrafterKind : uint8_t { kNone, kNgram, kMtp, kDflash };
 
 // How the next token of a sequence is chosen.
 struct Sampling {
@@ -46,8 +52,18 @@ struct Query {
   uint32_t count = 0;      // rows in this pass
   uint32_t kv_valid = 0;   // position of its first row
   uint32_t bank = 0;       // GDN bank read where kv_valid > 0; no pass writes what it reads
-  std::vector<StateWrite> writes{};  // rows ascend, the last is count; none without GDN layers
+  std::vector<StateWrite> writes{};  // rows ascend, the last is count
   bool emits = false;                // its last row is sampled: all of the request has been seen
+  // Of its rows, the last are a draft: proposals for the tokens behind the anchor, which is the row
+  // before them. All of these rows are sampled.
+  uint32_t width = 0;
+  std::vector<int32_t> proposals{};  // the draft, where it is known; else the drafter makes it
+  // The state after the rows that turn out to be right goes to its only write, by the tape. Else
+  // there is a write for each row to choose from.
+  bool taped = false;
+
+  [[nodiscard]] uint32_t n_sampled() const { return emits ? width + 1 : 0; }
+  [[nodiscard]] bool asks_drafter() const { return width > 0 && proposals.empty(); }
 };
 
 // All queries of one pass.

@@ -8,13 +8,32 @@ namespace mtlqwen {
 
 namespace {
 
-uint64_t arena_bytes(uint32_t slots) {
-  return 2 * Arena::padded(sizeof(Pass)) + Arena::padded(slots * sizeof(QueryArgs)) +
-         Arena::padded(kPassRows * sizeof(StateWriteArgs)) +
-         3 * Arena::padded(kPassRows * sizeof(uint32_t)) +
-         3 * Arena::padded(slots * sizeof(uint32_t)) + Arena::padded(slots * sizeof(SampleArgs)) +
-         Arena::padded(slots * sizeof(VerifyArgs)) +
-         Arena::padded(slots * kStopsOfQuery * sizeof(int32_t));
+// One definition for two runs: the first sums the sizes, the second hands out the parts.
+template <class Take>
+PassBuffers lay_out(const PassLimits& limits, uint8_t index, Take take) {
+  return {.index = index,
+          .pass = take(sizeof(Pass)),
+          .logit_pass = take(sizeof(Pass)),
+          .queries = take(limits.queries * sizeof(QueryArgs)),
+          .writes = take(limits.rows * sizeof(StateWriteArgs)),
+          .row_query = take(limits.rows * sizeof(uint32_t)),
+          .input_ids = take(limits.rows * sizeof(int32_t)),
+          .logit_rows = take(limits.sampled_rows * sizeof(uint32_t)),
+          .samples = take(limits.sampled_rows * sizeof(SampleArgs)),
+          .places = take(limits.sampled_rows * sizeof(uint32_t)),
+          .sampled = take(limits.sampled_rows * sizeof(int32_t)),
+          .verifies = take(limits.queries * sizeof(VerifyArgs)),
+          .stops = take(limits.stops * sizeof(int32_t)),
+          .accepted = take(limits.queries * sizeof(uint32_t))};
+}
+
+uint64_t arena_bytes(const PassLimits& limits) {
+  uint64_t total = 0;
+  lay_out(limits, 0, [&](uint64_t bytes) {
+    total += Arena::padded(bytes);
+    return Span{};
+  });
+  return total;
 }
 
 }  // namespace
@@ -26,47 +45,63 @@ uint32_t blocks_per_split(uint32_t rows, uint32_t longest, uint32_t least, uint3
   return blocks;
 }
 
-Control::Control(Device& device, uint32_t slots)
-    : arena_(device, arena_bytes(slots), Storage::kShared, "control arrays"),
-      buffers_{.index = 0,
-               .pass = arena_.take(sizeof(Pass)),
-               .logit_pass = arena_.take(sizeof(Pass)),
-               .queries = arena_.take(slots * sizeof(QueryArgs)),
-               .writes = arena_.take(kPassRows * sizeof(StateWriteArgs)),
-               .row_query = arena_.take(kPassRows * sizeof(uint32_t)),
-               .input_ids = arena_.take(kPassRows * sizeof(int32_t)),
-               .logit_rows = arena_.take(slots * sizeof(uint32_t)),
-               .samples = arena_.take(slots * sizeof(SampleArgs)),
-               .sampled = arena_.take(slots * sizeof(int32_t)),
-               .verifies = arena_.take(slots * sizeof(VerifyArgs)),
-               .accepted = arena_.take(slots * sizeof(uint32_t)),
-               .stops = arena_.take(slots * kStopsOfQuery * sizeof(int32_t)),
-               .places = arena_.take(kPassRows * sizeof(uint32_t))} {}
+Control::Control(Device& device, const PassLimits& limits, uint8_t pass_index)
+    : arena_(device, arena_bytes(limits), Storage::kShared, "control arrays"),
+      buffers_(lay_out(limits, pass_index, [&](uint64_t bytes) { return arena_.take(bytes); })) {}
 
 void Control::pack_query(const PackedQuery& packed, uint32_t index) {
   const Query& query = packed.query;
-  at<QueryArgs>(buffers_.queries)[index] = {.first_row = query.first_row,
-                                            .count = query.count,
-                                            .kv_valid = query.kv_valid,
-                                            .slot = query.slot,
-                                            .bank = query.bank,
-                                            .first_write = n_writes_,
-                                            .n_writes = static_cast<uint32_t>(query.writes.size()),
-                                            .first_tape = 0};
-  pack_writes(query, index);
+  at<QueryArgs>(buffers_.queries)[index] = {
+      .first_row = query.first_row,
+      .count = query.count,
+      .kv_valid = query.kv_valid,
+      .slot = query.slot,
+      .bank = query.bank,
+      .first_write = n_writes_,
+      .n_writes = query.taped ? 0 : static_cast<uint32_t>(query.writes.size()),
+      .first_tape = n_taped_};
+  if (query.taped) {
+    pack_check(packed, index);
+    n_taped_ += query.count;
+  } else {
+    pack_writes(query, index);
+  }
   std::fill_n(at<uint32_t>(buffers_.row_query) + query.first_row, query.count, index);
-  std::copy(packed.tokens.begin(), packed.tokens.end(),
-            at<int32_t>(buffers_.input_ids) + query.first_row);
-  if (!query.emits) return;
-  at<uint32_t>(buffers_.logit_rows)[n_logit_rows_] = query.first_row + query.count - 1;
-  at<SampleArgs>(buffers_.samples)[n_logit_rows_] = {
-      .temperature = packed.sampling.temperature,
-      .seed_low = static_cast<uint32_t>(packed.sampling.seed),
-      .seed_high = static_cast<uint32_t>(packed.sampling.seed >> 32),
-      .position = query.kv_valid + query.count,
-      .sample_index = 0,
-      .reserved = {}};
-  ++n_logit_rows_;
+  int32_t* ids = at<int32_t>(buffers_.input_ids) + query.first_row;
+  ids = std::ranges::copy(packed.tokens, ids).out;
+  ids = std::ranges::copy(query.proposals, ids).out;
+  if (query.asks_drafter()) std::fill_n(ids, query.width, 0);
+  pack_samples(packed);
+}
+
+void Control::pack_samples(const PackedQuery& packed) {
+  const Query& query = packed.query;
+  for (uint32_t i = 0; i < packed.n_sampled(); ++i, ++n_logit_rows_) {
+    const uint32_t row = query.count - packed.n_sampled() + i;
+    at<uint32_t>(buffers_.logit_rows)[n_logit_rows_] = query.first_row + row;
+    at<uint32_t>(buffers_.places)[n_logit_rows_] = packed.first_place + i;
+    at<SampleArgs>(buffers_.samples)[n_logit_rows_] = {
+        .temperature = packed.sampling.temperature,
+        .seed_low = static_cast<uint32_t>(packed.sampling.seed),
+        .seed_high = static_cast<uint32_t>(packed.sampling.seed >> 32),
+        .position = query.kv_valid + row + packed.position_shift,
+        .sample_index = 0,
+        .reserved = {}};
+  }
+}
+
+void Control::pack_check(const PackedQuery& packed, uint32_t index) {
+  const std::span<const int32_t> stops = packed.stop_ids;
+  at<VerifyArgs>(buffers_.verifies)[n_verified_++] = {.query = index,
+                                                      .first_logit = n_logit_rows_,
+                                                      .width = packed.query.width,
+                                                      .bank = packed.query.writes.back().bank,
+                                                      .first_stop = n_stops_,
+                                                      .n_stops =
+                                                          static_cast<uint32_t>(stops.size()),
+                                                      .reserved = {}};
+  std::ranges::copy(stops, at<int32_t>(buffers_.stops) + n_stops_);
+  n_stops_ += static_cast<uint32_t>(stops.size());
 }
 
 void Control::pack_writes(const Query& query, uint32_t index) {
@@ -81,8 +116,7 @@ PassShape Control::pack(std::span<const PackedQuery> queries, uint32_t min_block
   Pass pass{};
   uint32_t longest = 0;
   PassShape shape{.shortest = kPassRows};
-  n_logit_rows_ = 0;
-  n_writes_ = 0;
+  n_logit_rows_ = n_writes_ = n_verified_ = n_stops_ = n_taped_ = 0;
   for (const PackedQuery& packed : queries) {
     pack_query(packed, pass.n_queries++);
     pass.rows += packed.query.count;
@@ -92,6 +126,7 @@ PassShape Control::pack(std::span<const PackedQuery> queries, uint32_t min_block
     longest = std::max(longest, keys);
     shape.n_keys += keys;
   }
+  n_rows_ = pass.rows;
   pass.n_logit_rows = n_logit_rows_;
   pass.n_writes = n_writes_;
   pass.blocks_per_split =
@@ -105,12 +140,21 @@ PassShape Control::pack(std::span<const PackedQuery> queries, uint32_t min_block
   shape.n_queries = pass.n_queries;
   shape.n_logit_rows = pass.n_logit_rows;
   shape.n_writes = pass.n_writes;
+  shape.n_verified = n_verified_;
   shape.n_splits = pass.n_splits;
   return shape;
 }
 
 std::span<const int32_t> Control::sampled_ids() const {
   return {at<int32_t>(buffers_.sampled), n_logit_rows_};
+}
+
+std::span<const uint32_t> Control::accepted() const {
+  return {at<uint32_t>(buffers_.accepted), n_verified_};
+}
+
+std::span<const int32_t> Control::input_ids() const {
+  return {at<int32_t>(buffers_.input_ids), n_rows_};
 }
 
 }  // namespace mtlqwen

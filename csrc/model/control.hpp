@@ -15,14 +15,28 @@ namespace mtlqwen {
 // Keys of one block of the attention kernels, absolute in a sequence: its memory is cut into blocks of its own.
 inline constexpr uint32_t kSplitKeys = 128;
 
-// Ids that end a text, of each slot; a query with more is not checked on the device.
-inline constexpr uint32_t kStopsOfQuery = 16;
-
-// One query together with the tokens of its rows and the way its last row is sampled.
+// One query together with the tokens of its rows and the way they are sampled.
 struct PackedQuery {
   Query query;
-  std::span<const int32_t> tokens;  // query.count ids
+  std::span<const int32_t> tokens;  // of its first rows; those of a draft may follow later
   Sampling sampling;
+  std::span<const int32_t> stop_ids{};  // that end its text, for a draft
+  // Of a drafter's pass:
+  uint32_t n_proposed = 0;      // its last rows, which are sampled
+  uint32_t position_shift = 1;  // from a row to the position of the token that it tells
+  uint32_t first_place = 0;     // row of the target's pass for the id of its first sampled row
+
+  [[nodiscard]] uint32_t n_sampled() const {
+    return n_proposed > 0 ? n_proposed : query.n_sampled();
+  }
+};
+
+// What one pass holds at most.
+struct PassLimits {
+  uint32_t queries = 0;
+  uint32_t rows = kPassRows;
+  uint32_t sampled_rows = 0;
+  uint32_t stops = 0;  // ids, of all queries
 };
 
 // The smallest power of two, at least `least`, with which the splits of `longest` keys fit the attention scratch.
@@ -35,30 +49,33 @@ struct PassBuffers {
   uint8_t index = 0;  // of the pass, see StepShape
   Span pass;
   Span logit_pass;  // Pass with rows = n_logit_rows
-  Span queries;     // (slots) QueryArgs
-  Span writes;      // (kPassRows) StateWriteArgs
-  Span row_query;   // (kPassRows) uint32
-  Span input_ids;   // (kPassRows) int32
-  Span logit_rows;  // (slots) uint32
-  Span samples;     // (slots) SampleArgs
-  Span sampled;     // (slots) int32, written by sample_pick
-  Span verifies;    // (slots) VerifyArgs
-  Span accepted;    // (slots) uint32, written by verify
-  Span stops;       // (slots, kStopsOfQuery) int32
-  Span places;      // (kPassRows) uint32: where in the target's input_ids a drafter's `sampled` go
+  Span queries;     // (queries) QueryArgs
+  Span writes;      // (rows) StateWriteArgs
+  Span row_query;   // (rows) uint32
+  Span input_ids;   // (rows) int32
+  Span logit_rows;  // (sampled_rows) uint32
+  Span samples;     // (sampled_rows) SampleArgs
+  Span places;      // (sampled_rows) uint32: rows of another pass that the ids are tokens of
+  Span sampled;     // (sampled_rows) int32, written by sample_pick
+  Span verifies;    // (queries) VerifyArgs
+  Span stops;       // (stops) int32
+  Span accepted;    // (queries) uint32, written by verify
 };
 
 // Shared memory; one pass at a time.
 class Control {
  public:
-  Control(Device& device, uint32_t slots);
+  Control(Device& device, const PassLimits& limits, uint8_t pass_index = 0);
 
   // Fills all arrays. See blocks_per_split() for the last two.
-  // Invariant: logit row i belongs to the i-th query that emits.
+  // Invariant: logit rows follow the order of the queries, and of the rows in each.
   PassShape pack(std::span<const PackedQuery> queries, uint32_t min_blocks_per_split,
                  uint32_t partial_capacity);
-  [[nodiscard]] std::span<const int32_t>
-  sampled_ids() const;  // one for each logit row of the last pass
+  // Of the last pass: an id for each logit row, and how many proposals of each taped draft hold.
+  [[nodiscard]] std::span<const int32_t> sampled_ids() const;
+  [[nodiscard]] std::span<const uint32_t> accepted() const;
+  // Its tokens, those that a drafter proposed included.
+  [[nodiscard]] std::span<const int32_t> input_ids() const;
 
   [[nodiscard]] const PassBuffers& buffers() const { return buffers_; }
   [[nodiscard]] uint64_t bytes() const { return arena_.buffer().bytes(); }
@@ -66,6 +83,8 @@ class Control {
  private:
   void pack_query(const PackedQuery& packed, uint32_t index);
   void pack_writes(const Query& query, uint32_t index);
+  void pack_samples(const PackedQuery& packed);
+  void pack_check(const PackedQuery& packed, uint32_t index);
   template <class T>
   [[nodiscard]] T* at(Span span) const {
     return static_cast<T*>(arena_.at(span));
@@ -73,8 +92,13 @@ class Control {
 
   Arena arena_;
   PassBuffers buffers_;
+  // Of the last pass:
+  uint32_t n_rows_ = 0;
   uint32_t n_logit_rows_ = 0;
   uint32_t n_writes_ = 0;
+  uint32_t n_verified_ = 0;
+  uint32_t n_stops_ = 0;
+  uint32_t n_taped_ = 0;
 };
 
 }  // namespace mtlqwen

@@ -9,7 +9,6 @@ namespace mtlqwen {
 namespace {
 
 constexpr uint32_t kMaxBlock = 1024;
-constexpr float kMaxScale = 65536.0F;
 
 }  // namespace
 
@@ -33,9 +32,7 @@ void validate(const DflashConfig& config, const std::string& subject) {
   const uint32_t n_ids = config.vocab == 0 ? ConfigChecker::kMaxVocab : config.vocab;
   check.require(config.mask_id < n_ids, "mask token id", config.mask_id,
                 concat("0 to ", n_ids - 1));
-  check.require(config.embedding_scale > 0.0F && config.embedding_scale <= kMaxScale,
-                "embedding scale", config.embedding_scale,
-                concat("more than 0, at most ", kMaxScale));
+  check.require(config.embedding_scale == 1.0F, "embedding scale", config.embedding_scale, "1");
   check.count("number of target layers", config.taps.size(), ConfigChecker::kMaxLayers);
   const auto unsorted = std::adjacent_find(config.taps.begin(), config.taps.end(),
                                            [](uint32_t a, uint32_t b) { return a >= b; });

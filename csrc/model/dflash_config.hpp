@@ -31,10 +31,10 @@ struct DflashConfig {
   uint32_t head_dim = 0;  // all of it rotates
   double rope_theta = 0.0;
 
-  uint32_t block_size = 0;  // rows that it was trained on: the anchor and its proposals
-  uint32_t mask_id = 0;     // the id of every row but the anchor's
-  float embedding_scale = 1.0F;
-  std::vector<uint32_t> taps;  // layers of the target, from 0, ascending: the residual after each
+  uint32_t block_size = 0;       // rows that it was trained on: the anchor and its proposals
+  uint32_t mask_id = 0;          // the id of every row but the anchor's
+  float embedding_scale = 1.0F;  // of the tokens' embeddings; no other runs
+  std::vector<uint32_t> taps;    // layers of the target, from 0, ascending: the residual after each
 
   [[nodiscard]] uint32_t n_layers() const { return static_cast<uint32_t>(layers.size()); }
 };

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -12,17 +13,22 @@
 #include "model/config.hpp"
 #include "model/control.hpp"
 #include "model/device_weights.hpp"
+#include "model/dflash_config.hpp"
+#include "model/drafter.hpp"
 #include "model/program.hpp"
 #include "model/scratch.hpp"
 
 namespace mtlqwen {
 
-// A bank holds the states of all GDN layers, then their convolution states; floats of one layer,
-// and of a whole bank.
-[[nodiscard]] uint64_t
-gdn_state_floats(const ModelConfig& config);                        // (v_heads, head_dim, head_dim)
-[[nodiscard]] uint64_t gdn_conv_floats(const ModelConfig& config);  // (3, channels)
-[[nodiscard]] uint64_t gdn_bank_floats(const ModelConfig& config);
+// Ids that end a text, of a query that is drafted for, at most.
+inline constexpr uint32_t kMostStops = 32;
+
+// Of the last pass; valid until the next.
+struct PassResult {
+  std::span<const int32_t> sampled;    // an id for each sampled row, in the order of the queries
+  std::span<const uint32_t> accepted;  // proposals that hold, of each taped query
+  std::span<const int32_t> input_ids;  // of each row, proposals included
+};
 
 // Built once: walks the layers, resolves every weight, chooses and builds every pipeline, and keeps
 // the launches. Reference of the arithmetic: the Qwen 3.5 model of transformers
@@ -39,13 +45,17 @@ class Forward {
     uint32_t context = 0;  // tokens; rows of the rope table
     // A row's bits depend on nothing but its own request: not on its company, nor on how its prompt is cut.
     bool deterministic = false;
+    DrafterKind drafter = DrafterKind::kNone;
+    const DflashConfig* dflash = nullptr;  // with its weights, for kDflash
+    DeviceWeights* dflash_weights = nullptr;
+    bool draft_noise = false;  // see DraftedTarget
+
+    [[nodiscard]] bool drafts() const { return drafter != DrafterKind::kNone; }
   };
   explicit Forward(const Parts& parts);
 
-  // Makes the copies, runs one pass behind them and returns the sampled id of each query that
-  // emits, in order. Throws DeviceError, CapacityError, Aborted.
-  std::span<const int32_t> run(std::span<const PackedQuery> queries,
-                               std::span<const BlockCopy> copies);
+  // Makes the copies and runs one pass behind them. Throws DeviceError, CapacityError, Aborted.
+  PassResult run(std::span<const PackedQuery> queries, std::span<const BlockCopy> copies);
 
   [[nodiscard]] std::span<const float>
   logits(uint32_t logit_row) const;  // (vocab) of the last pass
@@ -63,6 +73,11 @@ class Forward {
   [[nodiscard]] const Program& program() const { return program_; }
 
  private:
+  void record(const Parts& parts, Span rope);
+  void record_rollback(const Parts& parts, Recorder& recorder);
+  [[nodiscard]] std::unique_ptr<Drafter> make_drafter(const Parts& parts, Span rope,
+                                                      const Matrix& embedding, const Matrix& head);
+  [[nodiscard]] Span tape_of(const ModelConfig& config, uint32_t layer) const;
   void encode(std::span<const BlockCopy> copies);
 
   uint32_t vocab_;
@@ -71,7 +86,10 @@ class Forward {
   Scratch scratch_;
   Arena args_;
   Arena rope_;
+  std::optional<Arena> tape_;  // none: nothing is drafted, or there are no GDN layers
+  Span tape_span_{};
   Program program_;
+  std::unique_ptr<Drafter> drafter_;
   Commands commands_;
   StepShape shape_{};  // of the last pass
   Timer::Clock::time_point encoded_{};

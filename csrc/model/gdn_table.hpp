@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <limits>
 
+#include "base/types.hpp"
+
 namespace mtlqwen {
 
 // Queries with as many rows go to gdn_chunk, the others to gdn_recurrent. Deterministic: none, since
@@ -16,7 +18,7 @@ namespace mtlqwen {
 }
 
 // Rows of one verified query at most. gdn_chunk has no tape: it must never get one.
-inline constexpr uint32_t kMostTapedRows = 16;
+inline constexpr uint32_t kMostTapedRows = 1 + kMostWidth;
 static_assert(gdn_chunk_rows(true, false) > kMostTapedRows &&
               gdn_chunk_rows(false, false) > kMostTapedRows);
 

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 
+#include "base/types.hpp"
 #include "model/arena.hpp"
 #include "model/config.hpp"
 #include "model/tensor.hpp"
@@ -11,13 +12,14 @@ namespace mtlqwen {
 // (row, split) pairs whose attention partials fit the scratch; at least kPassRows.
 inline constexpr uint32_t kPartialCapacity = 1024;
 
-// Row counts are kPassRows, but for the last group (one row for each sampled row).
+// Row counts are ScratchShape's, but for the last group (one row for each sampled row).
 // Those that linears read have room for int16 rows where they are wanted.
 struct Activations {
   Activation hidden;  // the residual stream
   Activation normed;
   // gated attention
-  Activation query_gate;  // (rows, heads, 2, head_dim): query | gate
+  Activation
+      query_gate;  // (rows, heads, 2, head_dim): query | gate; without gates (rows, heads, head_dim)
   Activation key, value;  // (rows, kv_heads, head_dim)
   Activation query;       // (rows, heads, head_dim) normed, roped, scaled
   Span partial;           // (kPartialCapacity, heads, head_dim)
@@ -35,16 +37,26 @@ struct Activations {
   Activation gate, up, gated;  // (rows, intermediate)
   // sampling
   Activation last_hidden, last_normed;
-  Activation logits;  // (slots, vocab), shared storage
-  Span candidates;    // (slots, chunks) Candidate
+  Activation logits;  // (sampled_rows, vocab)
+  Span candidates;    // (sampled_rows, chunks) Candidate
 };
 
 struct ScratchShape {
-  uint32_t slots = 0;
-  uint32_t sample_chunks = 0;  // of the vocabulary, for the sampler
-  bool int16 = false;          // room for int16 rows
+  uint32_t rows = kPassRows;
+  uint32_t sampled_rows = 0;
+  bool int16 = false;  // room for int16 rows
+  bool gated = true;   // attention has gates
 };
 
+inline constexpr uint32_t kSampleChunk = 4096;  // ids that one threadgroup of sample_scan looks at
+[[nodiscard]] uint32_t sample_chunks(uint32_t vocab);
+
+// What a drafter's layers of this shape need, without logits and candidates, in one arena.
+[[nodiscard]] uint64_t layer_scratch_bytes(const ModelConfig& config, const ScratchShape& shape);
+[[nodiscard]] Activations take_layer_scratch(Arena& arena, const ModelConfig& config,
+                                             const ScratchShape& shape);
+
+// Of the target, with logits that the CPU can read.
 class Scratch {
  public:
   Scratch(Device& device, const ModelConfig& config, const ScratchShape& shape);

@@ -1,4 +1,5 @@
 // model/control: what a pass is told of its queries, as kernels read it.
+#include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <span>
@@ -13,7 +14,7 @@
 namespace mtlqwen::testing {
 namespace {
 
-constexpr uint32_t kSlots = 4;
+constexpr PassLimits kLimits{.queries = 4, .sampled_rows = 16, .stops = 8};
 
 std::string library_path;  // the program's first argument
 
@@ -28,14 +29,16 @@ std::vector<uint32_t> words(Device& device, const Span& span, size_t n) {
 }
 
 PackedQuery packed(const Query& query, const std::vector<int32_t>& tokens) {
-  return {.query = query, .tokens = std::span(tokens).first(query.count), .sampling = {}};
+  return {.query = query,
+          .tokens = std::span(tokens).first(std::min<size_t>(query.count, tokens.size())),
+          .sampling = {}};
 }
 
 // Writes of all queries stand in one array, each with its query's index; a query without one takes
 // no place in it.
 void test_state_writes() {
   Device device(library_path);
-  Control control(device, kSlots);
+  Control control(device, kLimits);
   const std::vector<int32_t> tokens(8, 7);
   const std::vector<PackedQuery> queries = {
       packed({.slot = 2, .count = 5, .kv_valid = 9, .bank = 3, .writes = {{1, 8}, {5, 6}}}, tokens),
@@ -58,7 +61,7 @@ void test_state_writes() {
 // As many as a pass has rows.
 void test_a_state_of_every_row() {
   Device device(library_path);
-  Control control(device, kSlots);
+  Control control(device, kLimits);
   const std::vector<int32_t> tokens(kPassRows, 7);
   Query query{.count = kPassRows};
   for (uint32_t rows = 1; rows <= kPassRows; ++rows) {
@@ -74,6 +77,74 @@ void test_a_state_of_every_row() {
         std::vector<uint32_t>(kPassRows, 0));
 }
 
+// A draft of known proposals by the tape, one that a drafter makes into candidate states, and the end of a prompt.
+void test_drafts() {
+  Device device(library_path);
+  Control control(device, kLimits);
+  const std::vector<int32_t> tokens = {7, 8, 9};
+  const std::vector<int32_t> stops = {31, 32};
+  std::vector<PackedQuery> queries = {
+      packed({.count = 3,
+              .kv_valid = 9,
+              .bank = 3,
+              .writes = {{3, 6}},
+              .emits = true,
+              .width = 2,
+              .proposals = {21, 22},
+              .taped = true},
+             tokens),
+      packed({.slot = 1,
+              .first_row = 3,
+              .count = 2,
+              .kv_valid = 20,
+              .writes = {{1, 8}, {2, 9}},
+              .emits = true,
+              .width = 1},
+             tokens),
+      packed({.slot = 2, .first_row = 5, .count = 3, .writes = {{3, 7}}, .emits = true}, tokens)};
+  queries[0].tokens = std::span(tokens).first(1);
+  queries[0].stop_ids = stops;
+  queries[1].tokens = std::span(tokens).subspan(1, 1);
+  const PassShape shape = control.pack(queries, 1, kPassRows);
+  check_equal(shape.n_logit_rows, 6U);
+  check_equal(shape.n_writes, 3U);
+  check_equal(shape.n_verified, 1U);
+  const PassBuffers& buffers = control.buffers();
+  check(words(device, buffers.input_ids, 8) == std::vector<uint32_t>{7, 21, 22, 8, 0, 7, 8, 9});
+  check(words(device, buffers.logit_rows, 6) == std::vector<uint32_t>{0, 1, 2, 3, 4, 7});
+  // Of each SampleArgs, the position of the token to be chosen.
+  const std::vector<uint32_t> samples = words(device, buffers.samples, 6 * 8);
+  const std::vector<uint32_t> positions = {10, 11, 12, 21, 22, 3};
+  for (size_t i = 0; i < positions.size(); ++i) check_equal(samples[8 * i + 3], positions[i]);
+  check(words(device, buffers.verifies, 6) == std::vector<uint32_t>{0, 0, 2, 6, 0, 2});
+  check(words(device, buffers.stops, 2) == std::vector<uint32_t>{31, 32});
+  // (first_write, n_writes, first_tape) of each query.
+  const std::vector<uint32_t> packed_queries = words(device, buffers.queries, 3 * 8);
+  check_equal(packed_queries[6], 0U);
+  check_equal(packed_queries[7], 0U);
+  check_equal(packed_queries[8 + 6], 2U);
+  check_equal(packed_queries[16 + 5], 2U);
+}
+
+// A block of a drafter: its first row is not sampled, its ids go elsewhere.
+void test_a_drafters_pass() {
+  Device device(library_path);
+  Control control(device, kLimits, 1);
+  const std::vector<int32_t> tokens = {5, 90, 90};
+  const PackedQuery block{.query = {.slot = 2, .count = 3, .kv_valid = 40},
+                          .tokens = tokens,
+                          .sampling = {},
+                          .n_proposed = 2,
+                          .position_shift = 0,
+                          .first_place = 11};
+  check_equal(control.pack({&block, 1}, 1, kPassRows).n_logit_rows, 2U);
+  check_equal(uint32_t{control.buffers().index}, 1U);
+  check(words(device, control.buffers().input_ids, 3) == std::vector<uint32_t>{5, 90, 90});
+  check(words(device, control.buffers().logit_rows, 2) == std::vector<uint32_t>{1, 2});
+  check(words(device, control.buffers().places, 2) == std::vector<uint32_t>{11, 12});
+  check_equal(words(device, control.buffers().samples, 4)[3], 41U);
+}
+
 }  // namespace
 }  // namespace mtlqwen::testing
 
@@ -81,7 +152,9 @@ int main(int n_arguments, char** arguments) {
   using namespace mtlqwen::testing;
   if (n_arguments < 2) return 2;
   library_path = arguments[1];
-  return run(
-      {{"state writes", test_state_writes}, {"a state of every row", test_a_state_of_every_row}},
-      n_arguments > 2 ? arguments[2] : "");
+  return run({{"state writes", test_state_writes},
+              {"a state of every row", test_a_state_of_every_row},
+              {"drafts", test_drafts},
+              {"a drafter's pass", test_a_drafters_pass}},
+             n_arguments > 2 ? arguments[2] : "");
 }

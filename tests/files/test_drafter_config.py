@@ -20,7 +20,7 @@ from file_formats import gguf_bytes
 from mtlqwen import _core
 from mtlqwen.errors import FormatError, ModelError
 
-GEOMETRY = DrafterGeometry(layers="ssf", taps=(0, 2, 5), target_layers=8, embedding_scale=2.0)
+GEOMETRY = DrafterGeometry(layers="ssf", taps=(0, 2, 5), target_layers=8)
 DELETE = object()
 
 
@@ -70,7 +70,7 @@ def test_every_format_gives_the_same_config(tmp_path: Path) -> None:
         "rope_theta": 1e6,
         "block_size": 8,
         "mask_id": 287,
-        "embedding_scale": 2.0,
+        "embedding_scale": 1.0,
         "taps": [0, 2, 5],
     }
 
@@ -172,7 +172,7 @@ def test_bundled_drafter(root: Path) -> None:
         ({"mask_token_id": DELETE}, "mask_token_id is not one that runs (got nothing"),
         ({"mask_token_id": 288}, "mask token id is not one that runs (got 288, want 0 to 287)"),
         ({"mask_token_id": -1}, "mask_token_id is not one that runs (got -1"),
-        ({"input_embedding_scale": 0.0}, "embedding scale"),
+        ({"input_embedding_scale": 2.0}, "embedding scale is not one that runs (got 2, want 1)"),
         ({"input_embedding_scale": "1"}, "input_embedding_scale is not one that runs"),
         ({"target_layer_ids": []}, "number of target layers is not one that runs (got 0"),
         ({"target_layer_ids": 3}, "target_layer_ids is not one that runs (got 3"),

@@ -1,0 +1,50 @@
+// The DFlash drafter: one pass over a block [anchor, mask, mask, ...] proposes all of its tokens at
+// once. Its context are keys and values made of the target's hidden states.
+// Source: arXiv 2602.06036 and the `dflash` package, whose model the tensors are named after.
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "model/dflash_config.hpp"
+#include "model/drafter.hpp"
+#include "model/layer_walk.hpp"
+
+namespace mtlqwen {
+
+// A context position's keys and values stand at its index in the drafter's planes; a block writes its
+// own behind them, where the pass of the target puts true ones later.
+class Dflash : public Drafter {
+ public:
+  Dflash(const DraftedTarget& target, const DflashConfig& config, DeviceWeights& weights);
+
+  void record_draft() override;
+  void record_tap(uint32_t layer) override;
+  void record_context(Recorder& recorder) override;
+  void pack(std::span<const PackedQuery> queries, StepShape& shape) override;
+  [[nodiscard]] uint64_t arena_bytes() const override;
+
+  // Planes of keys and values with tokens of `token_bytes`.
+  [[nodiscard]] static uint32_t n_planes(const DflashConfig& config, uint64_t token_bytes);
+  // The shapes of its layers.
+  [[nodiscard]] static ModelConfig layers_of(const DflashConfig& config);
+
+ private:
+  [[nodiscard]] LayerWalk::Sight sight(uint32_t layer) const;
+
+  const DraftedTarget target_;
+  const DflashConfig& config_;
+  ModelConfig layers_;
+  DeviceWeights& weights_;
+  Control control_;
+  Arena rope_;
+  Arena scratch_;
+  Span rope_table_;
+  std::vector<KvPlanes> planes_;  // (layers)
+  Activations a_;                 // of the block
+  Activation taps_;               // (kPassRows, taps * hidden)
+  Activation context_, normed_, key_, value_;
+  Recorder recorder_;
+  std::vector<int32_t> ids_;  // of all blocks
+};
+
+}  // namespace mtlqwen
