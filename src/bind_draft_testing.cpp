@@ -21,15 +21,15 @@ namespace {
 
 constexpr std::array<const char*, 4> kKinds = {"none", "ngram", "mtp", "dflash"};
 
-DraftKind kind_of(const std::string& name) {
+DrafterKind kind_of(const std::string& name) {
   const auto found = std::ranges::find(kKinds, name);
   if (found == kKinds.end()) throw std::invalid_argument("no such drafter: " + name);
-  return static_cast<DraftKind>(found - kKinds.begin());
+  return static_cast<DrafterKind>(found - kKinds.begin());
 }
 
-std::string name_of(DraftKind kind) { return kKinds[static_cast<size_t>(kind)]; }
+std::string name_of(DrafterKind kind) { return kKinds[static_cast<size_t>(kind)]; }
 
-PassShape shape(const std::string& kind, uint32_t n_sequences, uint32_t rows, uint32_t steps) {
+DecodeShape shape(const std::string& kind, uint32_t n_sequences, uint32_t rows, uint32_t steps) {
   return {.kind = kind_of(kind), .n_sequences = n_sequences, .rows = rows, .steps = steps};
 }
 
@@ -72,7 +72,7 @@ describe_pass(const std::vector<NamedChoice>& named) {
   for (const auto& [kind, width] : named) {
     choices.push_back({.kind = kind_of(kind), .width = width});
   }
-  const PassShape pass = shape_of(choices);
+  const DecodeShape pass = shape_of(choices);
   return {name_of(pass.kind), pass.n_sequences, pass.rows, pass.steps};
 }
 

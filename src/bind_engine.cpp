@@ -5,6 +5,11 @@
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
+#include <array>
+#include <stdexcept>
+
+#include "base/error.hpp"
 #include "bind.hpp"
 #include "engine/engine.hpp"
 #include "io/gguf.hpp"
@@ -17,12 +22,21 @@ namespace {
 
 using PythonProgress = std::optional<std::function<void(const std::string&, uint64_t, uint64_t)>>;
 
+Spec to_spec(const std::string& name) {
+  constexpr std::array<std::string_view, 5> kNames = {"off", "ngram", "mtp", "dflash", "auto"};
+  const auto found = std::ranges::find(kNames, name);
+  if (found != kNames.end()) return static_cast<Spec>(found - kNames.begin());
+  throw std::invalid_argument(concat("[engine] spec: not a drafter (got '", name,
+                                     "', want off, ngram, mtp, dflash or auto)"));
+}
+
 void construct(Engine* self, const std::string& model, const std::string& kernels, uint32_t context,
                uint32_t slots, std::optional<uint64_t> memory_budget, uint32_t block_tokens,
                uint32_t checkpoint_interval, std::optional<uint64_t> cache_memory,
                const std::string& cache_dir, uint64_t cache_dir_bytes, float prefill_share,
                uint32_t threads, bool prefetch_weights, bool lock_weights, bool deterministic,
-               const PythonProgress& progress) {
+               const std::string& spec, const std::string& drafter, bool draft_noise,
+               uint64_t candidate_bytes, const PythonProgress& progress) {
   Progress report;
   if (progress) {
     report = [&](std::string_view stage, uint64_t done, uint64_t total) {
@@ -45,6 +59,10 @@ void construct(Engine* self, const std::string& model, const std::string& kernel
                      .threads = threads,
                      .prefetch_weights = prefetch_weights,
                      .lock_weights = lock_weights,
+                     .spec = to_spec(spec),
+                     .drafter = drafter,
+                     .draft_noise = draft_noise,
+                     .candidate_bytes = candidate_bytes,
                      .deterministic = deterministic},
                     report);
 }
@@ -110,6 +128,10 @@ nb::dict stats(Engine& self) {
   result["prefill_rows"] = stats.prefill_rows;
   result["decode_rows"] = stats.decode_rows;
   result["tokens"] = stats.tokens;
+  result["draft_bytes"] = stats.draft_bytes;
+  result["draft_passes"] = stats.draft_passes;
+  result["drafted_tokens"] = stats.drafted_tokens;
+  result["accepted_tokens"] = stats.accepted_tokens;
   result["cache_bytes"] = stats.cache_bytes;
   result["cache_budget_bytes"] = stats.cache_budget_bytes;
   result["cache_checkpoints"] = stats.cache_checkpoints;
@@ -176,6 +198,14 @@ void bind_poll(nb::module_& module) {
                    "'stop', 'length', 'cancelled' or 'deadline'; None while it goes on.")
       .def_ro("prompt_tokens", &Poll::n_prompt)
       .def_ro("cached_tokens", &Poll::n_cached, "Of the prompt, taken from the prefix cache.")
+      .def_ro("drafter", &Poll::drafter, "Who proposed tokens: off, ngram, mtp or dflash.")
+      .def_prop_ro(
+          "draft_passes", [](const Poll& self) { return self.drafts.passes; },
+          "Passes that verified a draft.")
+      .def_prop_ro("drafted_tokens", [](const Poll& self) { return self.drafts.drafted; })
+      .def_prop_ro(
+          "accepted_tokens", [](const Poll& self) { return self.drafts.accepted; },
+          "Of those drafted.")
       .def_ro("completion_tokens", &Poll::n_completion)
       .def_ro("ttft_s", &Poll::ttft_s, "Seconds from submit to the first token; 0 before it.")
       .def_ro("prefill_s", &Poll::prefill_s, "Seconds from getting a slot to the first token.")
@@ -192,6 +222,7 @@ void init_engine(nb::module_& module) {
            "checkpoint_interval"_a = 512, "cache_memory"_a = nb::none(), "cache_dir"_a = "",
            "cache_dir_bytes"_a = 10ULL << 30, "prefill_share"_a = 1.0F, "threads"_a = 0,
            "prefetch_weights"_a = true, "lock_weights"_a = false, "deterministic"_a = false,
+           "spec"_a = "off", "drafter"_a = "", "draft_noise"_a = false, "candidate_bytes"_a = 0,
            "progress"_a = nb::none(),
            "Load a .gguf file or a directory with config.json and safetensors. progress(stage, "
            "done, total).")
@@ -227,6 +258,7 @@ void init_engine(nb::module_& module) {
            "Write a trace of the steps to come; one at a time.")
       .def("stop_trace", &Engine::stop_trace, nb::call_guard<nb::gil_scoped_release>(),
            "Complete the trace; False where it could not be written whole.")
+      .def_prop_ro("drafter", &Engine::drafter, "Who proposes tokens: off, ngram, mtp or dflash.")
       .def_prop_ro("context", &Engine::context, "Tokens that one sequence can hold.")
       .def_prop_ro("slots", &Engine::slots, "Sequences that run at once.")
       .def_prop_ro(

@@ -18,9 +18,14 @@ using namespace nb::literals;
 namespace mtlqwen {
 namespace {
 
+// widths: of decoding sequences' drafts, or none for all.
 std::vector<uint32_t> plan(const std::vector<uint32_t>& pending, uint32_t rows,
-                           uint32_t prefill_rows) {
-  return plan_rows(pending, rows, prefill_rows);
+                           uint32_t prefill_rows, const std::vector<uint32_t>& widths) {
+  std::vector<RowWish> wishes;
+  for (size_t i = 0; i < pending.size(); ++i) {
+    wishes.push_back({.pending = pending[i], .width = widths.empty() ? 0 : widths.at(i)});
+  }
+  return plan_rows(wishes, rows, prefill_rows);
 }
 
 // A waiting sequence is (priority, passed_over).
@@ -54,7 +59,8 @@ bool order_fault(const std::string& kind, uint32_t nth) {
 
 void init_scheduler_testing(nb::module_& testing) {
   testing.attr("PASSES_PER_PRIORITY") = kPassesPerPriority;
-  testing.def("plan_rows", &plan, "pending"_a, "rows"_a, "prefill_rows"_a);
+  testing.def("plan_rows", &plan, "pending"_a, "rows"_a, "prefill_rows"_a,
+              "widths"_a = std::vector<uint32_t>());
   testing.def("choose_next", &choose, "line"_a);
   testing.def("choose_boundaries", &boundaries, "n_tokens"_a, "likely"_a, "diverges"_a,
               "block_tokens"_a);

@@ -1,6 +1,7 @@
 // _core._testing: single kernels and the engine's logits, for the tests.
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/variant.h>
@@ -132,6 +133,11 @@ void init_testing(nb::module_& testing) {
   testing.def("choose_mlp", &choose_fused, "format"_a, "n"_a, "k"_a, "rows"_a, "software"_a,
               "int16"_a);
   testing.def("set_pass_rows", &Engine::set_pass_rows, nb::arg("engine"), nb::arg("rows"));
+  testing.def("propose", &Engine::propose, nb::arg("engine"), nb::arg("sequence"),
+              nb::arg("token_ids"));
+  testing.def("force_width", &Engine::force_width, nb::arg("engine"),
+              nb::arg("width") = nb::none());
+  testing.def("last_draft", &Engine::last_draft, nb::arg("engine"), nb::arg("sequence"));
   testing.def("last_logits", &Engine::last_logits, nb::arg("engine"), nb::arg("sequence"));
 }
 

@@ -126,9 +126,11 @@ void Engine::plan_writes_locked(const Sequence& sequence, Query& query) const {
   }
 }
 
-// The boundaries that a query has reached.
-void Engine::remember_locked(const Sequence& sequence, const Query& query) {
+// The boundaries that a query has reached with its first `rows` rows, which hold. A draft ends at one at
+// the latest.
+void Engine::remember_locked(const Sequence& sequence, const Query& query, uint32_t rows) {
   for (const StateWrite& write : query.writes) {
+    if (write.rows > rows) return;
     const uint32_t position = query.kv_valid + write.rows;
     if (is_boundary(sequence, position)) publish_locked(sequence, position, write.bank);
   }

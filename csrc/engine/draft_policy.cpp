@@ -29,7 +29,9 @@ size_t crowd_of(size_t n_sequences) {
   return std::min<size_t>(static_cast<size_t>(std::bit_width(n_sequences - 1)), 5);
 }
 
-bool is_device(DraftKind kind) { return kind == DraftKind::kMtp || kind == DraftKind::kDflash; }
+bool is_device(DrafterKind kind) {
+  return kind == DrafterKind::kMtp || kind == DrafterKind::kDflash;
+}
 
 // Expected of all the proposals that it may get.
 double accepted_of(const WidthCandidate& candidate) {
@@ -38,8 +40,8 @@ double accepted_of(const WidthCandidate& candidate) {
 
 }  // namespace
 
-PassShape shape_of(std::span<const DraftChoice> choices) {
-  PassShape shape{.n_sequences = static_cast<uint32_t>(choices.size())};
+DecodeShape shape_of(std::span<const DraftChoice> choices) {
+  DecodeShape shape{.n_sequences = static_cast<uint32_t>(choices.size())};
   shape.rows = shape.n_sequences;
   for (const DraftChoice& choice : choices) {
     shape.rows += choice.width;
@@ -54,7 +56,7 @@ std::vector<DraftChoice> DraftPolicy::choices_of(const Plan& plan) {
   std::vector<DraftChoice> choices;
   for (size_t i = 0; i < plan.kinds.size(); ++i) {
     const uint32_t width = plan.widths.widths[i];
-    choices.push_back({.kind = width > 0 ? plan.kinds[i] : DraftKind::kNone, .width = width});
+    choices.push_back({.kind = width > 0 ? plan.kinds[i] : DrafterKind::kNone, .width = width});
   }
   return choices;
 }
@@ -64,20 +66,20 @@ DraftPolicy::DraftPolicy(std::vector<DraftOption> drafters, const PassCostPrior&
       ngram_{AcceptanceProfile(kNgramPrior[0]), AcceptanceProfile(kNgramPrior[1]),
              AcceptanceProfile(kNgramPrior[2])} {
   has_ngram_ = std::ranges::any_of(
-      options_, [](const DraftOption& option) { return option.kind == DraftKind::kNgram; });
+      options_, [](const DraftOption& option) { return option.kind == DrafterKind::kNgram; });
   options_.insert(options_.begin(), DraftOption{});
 }
 
-Chain DraftPolicy::chain_of(const DraftCandidate& candidate, DraftKind kind) const {
+Chain DraftPolicy::chain_of(const DraftCandidate& candidate, DrafterKind kind) const {
   const uint32_t match = class_of(candidate.match_length);
   switch (kind) {
-  case DraftKind::kNone:
+  case DrafterKind::kNone:
     break;
-  case DraftKind::kNgram:
+  case DrafterKind::kNgram:
     return candidate.history->ngram[match].chain(ngram_[match]);
-  case DraftKind::kMtp:
+  case DrafterKind::kMtp:
     return candidate.history->mtp.chain(mtp_);
-  case DraftKind::kDflash:
+  case DrafterKind::kDflash:
     return candidate.history->dflash.chain(dflash_);
   }
   return {};
@@ -90,17 +92,17 @@ DraftPolicy::Plan DraftPolicy::assign(const DraftOption& option, const Pass& pas
   plan.option = option.kind;
   plan.steps = option.most;
   for (const DraftCandidate& candidate : pass.candidates) {
-    DraftKind kind = option.kind;
+    DrafterKind kind = option.kind;
     const uint32_t most = std::min(candidate.most, kMostDrafted);
     WidthCandidate chosen{};
     if (is_device(kind)) {
       chosen = {.chain = chain_of(candidate, kind), .most = std::min(most, option.most)};
     }
     if (match_first && candidate.match_length > 0) {
-      const WidthCandidate match{.chain = chain_of(candidate, DraftKind::kNgram), .most = most};
+      const WidthCandidate match{.chain = chain_of(candidate, DrafterKind::kNgram), .most = most};
       if (accepted_of(match) > accepted_of(chosen)) {
         chosen = match;
-        kind = DraftKind::kNgram;
+        kind = DrafterKind::kNgram;
       }
     }
     plan.kinds.push_back(kind);
@@ -120,8 +122,8 @@ std::vector<double> DraftPolicy::curve(const Plan& plan, const Pass& pass) const
 
 // The best widths under an option. MTP's time depends on its longest draft, too: each is tried.
 DraftPolicy::Plan DraftPolicy::best_of(const DraftOption& option, const Pass& pass) const {
-  Plan plan = assign(option, pass, has_ngram_ && option.kind != DraftKind::kNone);
-  if (option.kind != DraftKind::kMtp) {
+  Plan plan = assign(option, pass, has_ngram_ && option.kind != DrafterKind::kNone);
+  if (option.kind != DrafterKind::kMtp) {
     plan.widths = choose_widths(plan.candidates, curve(plan, pass));
     return plan;
   }
@@ -164,10 +166,10 @@ std::optional<DraftPolicy::Plan> DraftPolicy::idle_drafter(const Plan& best,
                                                         << std::min(idle.trials, kMostTrials)) {
       continue;
     }
-    Plan plan = assign(option, pass, option.kind == DraftKind::kNgram);
+    Plan plan = assign(option, pass, option.kind == DrafterKind::kNgram);
     plan.widths = choose_widths(plan.candidates, curve(plan, pass));
-    if (option.kind != DraftKind::kNone) widen(plan, pass, 0);
-    if (option.kind == DraftKind::kNone || plan.widths.drafted > 0) return plan;
+    if (option.kind != DrafterKind::kNone) widen(plan, pass, 0);
+    if (option.kind == DrafterKind::kNone || plan.widths.drafted > 0) return plan;
   }
   return std::nullopt;
 }
@@ -179,9 +181,9 @@ DraftPolicy::unknown_time(std::span<const Plan> plans, const Plan& best, const P
     Plan hopeful = plan;
     const std::vector<double> seconds = curve(plan, pass);
     std::vector<double> hoped = seconds;
-    PassShape shape{.kind = plan.option,
-                    .n_sequences = static_cast<uint32_t>(pass.candidates.size()),
-                    .steps = plan.steps};
+    DecodeShape shape{.kind = plan.option,
+                      .n_sequences = static_cast<uint32_t>(pass.candidates.size()),
+                      .steps = plan.steps};
     for (size_t i = 1; i < hoped.size(); ++i) {
       shape.rows = shape.n_sequences + static_cast<uint32_t>(i);
       if (cost_.n_measured(shape) < kMeasured) hoped[i] *= kOptimism;
@@ -200,11 +202,11 @@ DraftPolicy::unknown_time(std::span<const Plan> plans, const Plan& best, const P
 std::optional<DraftPolicy::Plan>
 DraftPolicy::idle_sequences(std::span<const Plan> plans, const Plan& best, const Pass& pass) const {
   Plan plan = best;
-  if (best.option == DraftKind::kNone) {
+  if (best.option == DrafterKind::kNone) {
     const size_t crowd = crowd_of(pass.candidates.size());
     const auto idle = [&](const Plan& of) {
-      return of.option == DraftKind::kNone ? 0
-                                           : idle_[static_cast<size_t>(of.option)][crowd].passes;
+      return of.option == DrafterKind::kNone ? 0
+                                             : idle_[static_cast<size_t>(of.option)][crowd].passes;
     };
     plan = *std::ranges::max_element(plans, {}, idle);
     plan.widths.widths.assign(pass.candidates.size(), 0);
@@ -231,7 +233,7 @@ void DraftPolicy::count_idle(const Plan& chosen, const Pass& pass) {
   const std::vector<DraftChoice> choices = choices_of(chosen);
   for (const DraftOption& option : options_) {
     Idle& idle = idle_[static_cast<size_t>(option.kind)][crowd];
-    const bool used = option.kind == DraftKind::kNone
+    const bool used = option.kind == DrafterKind::kNone
                           ? chosen.widths.drafted == 0
                           : std::ranges::any_of(choices, [&](const DraftChoice& choice) {
                               return choice.kind == option.kind;
@@ -277,15 +279,15 @@ void DraftPolicy::observe_draft(DraftHistory& history, const DraftChoice& choice
     acceptance.observe(profile, drafted ? choice.width : 0, accepted);
     if (drafted) profile.observe(choice.width, accepted);
   };
-  observe(history.mtp, mtp_, choice.kind == DraftKind::kMtp);
-  observe(history.dflash, dflash_, choice.kind == DraftKind::kDflash);
+  observe(history.mtp, mtp_, choice.kind == DrafterKind::kMtp);
+  observe(history.dflash, dflash_, choice.kind == DrafterKind::kDflash);
   for (uint32_t i = 0; i < kMatchClasses; ++i) {
     observe(history.ngram[i], ngram_[i],
-            choice.kind == DraftKind::kNgram && class_of(match_length) == i);
+            choice.kind == DrafterKind::kNgram && class_of(match_length) == i);
   }
 }
 
-void DraftPolicy::observe_pass(const PassShape& shape, double seconds, uint32_t tokens) {
+void DraftPolicy::observe_pass(const DecodeShape& shape, double seconds, uint32_t tokens) {
   if (trial_rate_ > 0) {
     credit_ -= std::clamp(seconds - tokens / trial_rate_, 0.0, trial_charge_);
   }

@@ -23,7 +23,7 @@ struct DraftHistory {
 
 // A drafter that the engine may use; `most`: proposals, at most kMostDrafted.
 struct DraftOption {
-  DraftKind kind = DraftKind::kNone;
+  DrafterKind kind = DrafterKind::kNone;
   uint32_t most = 0;
 };
 
@@ -35,12 +35,12 @@ struct DraftCandidate {
 };
 
 struct DraftChoice {
-  DraftKind kind = DraftKind::kNone;  // kNone where the width is 0
+  DrafterKind kind = DrafterKind::kNone;  // kNone where the width is 0
   uint32_t width = 0;
 };
 
 // What a pass of these choices is to PassCost.
-[[nodiscard]] PassShape shape_of(std::span<const DraftChoice> choices);
+[[nodiscard]] DecodeShape shape_of(std::span<const DraftChoice> choices);
 
 // Drafts only where they promise kMargin more tokens a second than plain decoding. What it learns
 // from does not depend on luck alone: now and then it tries what does not pay as far as it knows,
@@ -62,7 +62,7 @@ class DraftPolicy {
   void observe_draft(DraftHistory& history, const DraftChoice& choice, uint32_t match_length,
                      uint32_t accepted);
   // After a pass of decoding only: its time and the tokens that it gave.
-  void observe_pass(const PassShape& shape, double seconds, uint32_t tokens);
+  void observe_pass(const DecodeShape& shape, double seconds, uint32_t tokens);
 
   [[nodiscard]] const PassCost& cost() const { return cost_; }
 
@@ -70,8 +70,8 @@ class DraftPolicy {
   static constexpr uint32_t kKinds = 4;
   static constexpr uint32_t kCrowds = 6;  // as PassCost has them
   struct Plan {
-    DraftKind option = DraftKind::kNone;
-    std::vector<DraftKind> kinds;            // of each candidate
+    DrafterKind option = DrafterKind::kNone;
+    std::vector<DrafterKind> kinds;          // of each candidate
     std::vector<WidthCandidate> candidates;  // their chains
     uint32_t steps = 0;
     WidthPlan widths;
@@ -86,7 +86,7 @@ class DraftPolicy {
     uint32_t most_rows = 0;
   };
   [[nodiscard]] static std::vector<DraftChoice> choices_of(const Plan& plan);
-  [[nodiscard]] Chain chain_of(const DraftCandidate& candidate, DraftKind kind) const;
+  [[nodiscard]] Chain chain_of(const DraftCandidate& candidate, DrafterKind kind) const;
   [[nodiscard]] Plan assign(const DraftOption& option, const Pass& pass, bool match_first) const;
   [[nodiscard]] std::vector<double> curve(const Plan& plan, const Pass& pass) const;
   [[nodiscard]] Plan best_of(const DraftOption& option, const Pass& pass) const;

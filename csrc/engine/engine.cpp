@@ -9,6 +9,7 @@
 
 #include "base/error.hpp"
 #include "engine/archive.hpp"
+#include "engine/draft_policy.hpp"
 #include "engine/runtime.hpp"
 #include "gpu/platform.hpp"
 
@@ -96,6 +97,13 @@ Engine::Engine(const EngineOptions& options, const Progress& progress)
   context_ = runtime_->context;
   vocab_ = runtime_->weights.config().vocab;
   checkpoint_interval_ = options.checkpoint_interval;
+  candidate_bytes_ = options.candidate_bytes;
+  if (runtime_->drafts()) {
+    const std::vector<DraftOption> drafters = runtime_->draft_options();
+    has_ngram_ =
+        std::ranges::find(drafters, DrafterKind::kNgram, &DraftOption::kind) != drafters.end();
+    policy_ = std::make_unique<DraftPolicy>(drafters);
+  }
   if (!options.cache_dir.empty()) {
     runtime_->open_files();
     archive_ =
@@ -109,6 +117,10 @@ Engine::Engine(const EngineOptions& options, const Progress& progress)
   if (options.lock_weights) stats_.weights_locked_bytes = runtime_->weights.file_bytes();
   stats_.weights_bytes = runtime_->device_weights.mapped_bytes();
   stats_.weights_copied_bytes = runtime_->device_weights.arena_bytes();
+  if (runtime_->dflash_weights) {
+    stats_.draft_bytes =
+        runtime_->dflash_weights->mapped_bytes() + runtime_->dflash_weights->arena_bytes();
+  }
   stats_.arena_bytes = runtime_->forward.arena_bytes();
   stats_.budget_bytes = runtime_->budget_bytes;
 }
@@ -185,7 +197,9 @@ Poll Engine::poll(SequenceId id) {
               .finish = sequence.finish,
               .n_prompt = sequence.n_prompt,
               .n_completion = sequence.n_completion(),
-              .n_cached = sequence.cached_tokens};
+              .n_cached = sequence.cached_tokens,
+              .drafter = runtime_->drafter_name(),
+              .drafts = sequence.drafts};
   sequence.polled = sequence.request.size();
   if (sequence.n_completion() > 0) {
     result.ttft_s = seconds(sequence.submitted, sequence.first_token);

@@ -23,10 +23,15 @@ namespace mtlqwen {
 
 class Archive;
 class CheckpointFile;
+class DraftPolicy;
 class Runtime;
 struct HostState;
 class Transfer;
 struct PackedQuery;
+struct PassResult;
+struct Committed;
+struct Decoded;
+struct Draft;
 struct Recall;
 struct StateOrigin;
 
@@ -43,7 +48,9 @@ struct Poll {
   FinishReason finish = FinishReason::kNone;
   uint32_t n_prompt = 0;
   uint32_t n_completion = 0;
-  uint32_t n_cached = 0;   // of the prompt, taken from the cache
+  uint32_t n_cached = 0;     // of the prompt, taken from the cache
+  std::string_view drafter;  // see Engine::drafter()
+  DraftCounts drafts;
   double ttft_s = 0.0;     // from submit to the first token; 0 before it
   double prefill_s = 0.0;  // from getting a slot to the first token
   double decode_s = 0.0;   // from the first token to the last
@@ -72,7 +79,11 @@ struct Stats {
   uint64_t passes_failed = 0;
   uint64_t prefill_rows = 0;  // of committed passes
   uint64_t decode_rows = 0;
-  uint64_t tokens = 0;              // generated
+  uint64_t tokens = 0;        // generated
+  uint64_t draft_bytes = 0;   // of the drafter's weights, in memory_bytes
+  uint64_t draft_passes = 0;  // drafts verified, each of one sequence
+  uint64_t drafted_tokens = 0;
+  uint64_t accepted_tokens = 0;
   uint64_t cache_bytes = 0;         // that checkpoints hold: bundles, banks and their books
   uint64_t cache_budget_bytes = 0;  // what cache_bytes may reach
   uint64_t cache_checkpoints = 0;
@@ -136,6 +147,8 @@ class Engine {
   // and true, where none is running.
   bool stop_trace();
 
+  // Who proposes: "off", "ngram", "mtp" or "dflash".
+  [[nodiscard]] std::string_view drafter() const;
   [[nodiscard]] uint32_t context() const { return context_; }
   [[nodiscard]] uint32_t slots() const { return slots_; }
   [[nodiscard]] uint32_t vocab() const { return vocab_; }
@@ -147,6 +160,11 @@ class Engine {
   [[nodiscard]] std::vector<float> last_logits(SequenceId id);
   // Tests split prompts anywhere by it: rows of the passes to come, slots() to kPassRows.
   void set_pass_rows(uint32_t rows);
+  // Tests say what is drafted: these tokens in the sequence's next pass that decodes, as far as they may be; so many
+  // tokens in every pass of every sequence, or as many as are thought best. And they ask what was drafted last.
+  void propose(SequenceId id, std::vector<int32_t> token_ids);
+  void force_width(std::optional<uint32_t> width);
+  [[nodiscard]] std::vector<int32_t> last_draft(SequenceId id);
 
  private:
   class StepGuard;
@@ -159,7 +177,7 @@ class Engine {
   void retire_locked();
   void admit_locked();
   [[nodiscard]] bool has_memory_for_locked(const Sequence& sequence) const;
-  [[nodiscard]] Batch plan_locked() const;
+  [[nodiscard]] Batch plan_locked();
   void reserve_locked(Batch& batch);
   [[nodiscard]] bool reserve_one_locked(Sequence& sequence, Query& query);
   [[nodiscard]] bool make_room_locked(const Query& query);
@@ -174,8 +192,9 @@ class Engine {
   void run_pass(const Batch& batch, std::span<const PackedQuery> packed, StepTrace& step);
   void drop_pass_banks_locked();
   void keep_bank_locked(Sequence& sequence, uint32_t bank);
-  void commit_locked(const Batch& batch, std::span<const int32_t> sampled);
-  void count_committed_locked(const StepRecord& record);
+  Decoded commit_locked(const Batch& batch, const PassResult& result);
+  void commit_one_locked(const Query& query, Committed& committed);
+  void count_committed_locked(const StepRecord& record, const Decoded& decoded);
   void append_token_locked(Sequence& sequence, int32_t token, Clock::time_point now);
   void free_slot_locked(Sequence& sequence);
   void finish_locked(Sequence& sequence, FinishReason reason, std::exception_ptr error = nullptr);
@@ -189,8 +208,18 @@ class Engine {
   void adopt_locked(Sequence& sequence, const Recall& found);
   void count_recall_locked(Sequence& sequence, const Recall& found);
   void plan_writes_locked(const Sequence& sequence, Query& query) const;
+  // Drafts (drafts.cpp).
+  [[nodiscard]] std::vector<Draft> plan_drafts_locked(std::span<Sequence* const> live);
+  [[nodiscard]] uint32_t most_drafted_locked(const Sequence& sequence) const;
+  [[nodiscard]] uint32_t match_locked(Sequence& sequence) const;
+  [[nodiscard]] Draft forced_draft_locked(Sequence& sequence, uint32_t most);
+  void plan_rollback(Query& query) const;
+  [[nodiscard]] uint32_t commit_draft_locked(Sequence& sequence, const Query& query,
+                                             Committed& committed);
+  [[nodiscard]] uint32_t accepted_locked(Sequence& sequence, const Query& query,
+                                         Committed& committed);
   [[nodiscard]] bool is_boundary(const Sequence& sequence, uint32_t position) const;
-  void remember_locked(const Sequence& sequence, const Query& query);
+  void remember_locked(const Sequence& sequence, const Query& query, uint32_t rows);
   void remember_end_locked(const Sequence& sequence);
   void publish_locked(const Sequence& sequence, uint32_t n_tokens, uint32_t bank);
   // Checkpoints and files (files.cpp). Those without _locked hold the device, but not the mutex.
@@ -224,8 +253,12 @@ class Engine {
   std::mutex step_mutex_;             // held by the thread inside step()
   std::mutex device_mutex_;           // held by whoever gives the device work
   uint32_t pass_rows_ = kPassRows;
-  uint32_t prefill_rows_ = kPassRows;         // see EngineOptions::prefill_share
-  uint32_t checkpoint_interval_ = 0;          // tokens; 0: none
+  uint32_t prefill_rows_ = kPassRows;    // see EngineOptions::prefill_share
+  uint32_t checkpoint_interval_ = 0;     // tokens; 0: none
+  uint64_t candidate_bytes_ = 0;         // see EngineOptions
+  std::unique_ptr<DraftPolicy> policy_;  // null: nobody drafts
+  bool has_ngram_ = false;               // among those who draft
+  std::optional<uint32_t> forced_width_;
   std::unique_ptr<Archive> archive_;          // null: no cache on disk
   std::deque<std::vector<int32_t>> to_disk_;  // prefixes whose checkpoints are to be written
   bool last_pass_stopped_ = false;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "engine/drafts.hpp"
 #include "engine/engine.hpp"
 #include "engine/runtime.hpp"
 
@@ -56,6 +57,7 @@ void Engine::reserve_locked(Batch& batch) {
 
 // False: the pool is full, but not of this sequence alone. What cannot be mended by waiting ends the sequence.
 bool Engine::reserve_one_locked(Sequence& sequence, Query& query) {
+  if (query.width > 0 && !make_room_locked(query)) drop_draft(query);
   if (!make_room_locked(query)) {
     query.writes.erase(query.writes.begin(), query.writes.end() - 1);  // no checkpoints, then
     if (!make_room_locked(query)) return false;

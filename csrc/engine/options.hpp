@@ -6,6 +6,10 @@
 
 namespace mtlqwen {
 
+// Who proposes tokens: nobody, the text itself, the model's own prediction head, a DFlash model; kAuto: the best of what
+// is there.
+enum class Spec : uint8_t { kOff, kNgram, kMtp, kDflash, kAuto };
+
 struct EngineOptions {
   std::string model;     // a .gguf file, or a directory with config.json and safetensors
   std::string kernels;   // the kernel library
@@ -28,7 +32,14 @@ struct EngineOptions {
   uint32_t threads = 0;
   bool prefetch_weights = true;  // read the files ahead of the passes that need them
   bool lock_weights = false;     // keep them in memory
-  bool deterministic = false;    // a sequence's bits depend on nothing but its own request
+  Spec spec = Spec::kOff;
+  std::string drafter{};  // the DFlash model, a file or directory as `model`; empty: there is none
+  // Proposals are drawn by the noise that the request's tokens are drawn by; else they are the likeliest.
+  bool draft_noise = false;
+  // GDN states that one sequence's pass may keep to return to from a rejected proposal, in bytes; where they do not fit, and
+  // with 0, the accepted rows are replayed.
+  uint64_t candidate_bytes = 0;
+  bool deterministic = false;  // a sequence's bits depend on nothing but its own request
 };
 
 }  // namespace mtlqwen

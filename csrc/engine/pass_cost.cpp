@@ -42,7 +42,7 @@ uint32_t upper_rows(uint32_t rows) {
 
 }  // namespace
 
-PassCost::Place PassCost::place_of(const PassShape& shape) {
+PassCost::Place PassCost::place_of(const DecodeShape& shape) {
   const auto drafter = static_cast<uint32_t>(shape.kind);
   return {.drafter = drafter == 0 ? 0 : drafter - 1,  // kNgram is kNone
           .crowd =
@@ -57,18 +57,18 @@ uint32_t PassCost::index_of(const Place& place) {
 PassCost::PassCost(const PassCostPrior& prior)
     : prior_{1.0, prior.row, prior.mtp_step, prior.dflash, prior.dflash_row}, line_(prior_) {}
 
-PassCost::Terms PassCost::terms_of(const PassShape& shape) {
+PassCost::Terms PassCost::terms_of(const DecodeShape& shape) {
   const double rows = shape.rows;
   Terms terms{1.0, rows - 1.0, 0.0, 0.0, 0.0};
-  if (shape.kind == DraftKind::kMtp) terms[2] = shape.steps;
-  if (shape.kind == DraftKind::kDflash) {
+  if (shape.kind == DrafterKind::kMtp) terms[2] = shape.steps;
+  if (shape.kind == DrafterKind::kDflash) {
     terms[3] = 1.0;
     terms[4] = rows;
   }
   return terms;
 }
 
-double PassCost::line(const PassShape& shape) const {
+double PassCost::line(const DecodeShape& shape) const {
   const Terms terms = terms_of(shape);
   return std::inner_product(terms.begin(), terms.end(), line_.begin(), 0.0);
 }
@@ -126,7 +126,7 @@ double PassCost::residual_at(const Place& place) const {
   return sum / weights;
 }
 
-void PassCost::observe(const PassShape& shape, double seconds) {
+void PassCost::observe(const DecodeShape& shape, double seconds) {
   if (!(seconds > 0)) return;
   const double seen = std::log(seconds);
   if (known_.empty()) level_ = seen - std::log(line(shape));
@@ -155,12 +155,12 @@ void PassCost::observe(const PassShape& shape, double seconds) {
   fit();
 }
 
-std::vector<double> PassCost::curve(const PassShape& shape, uint32_t most_rows) const {
+std::vector<double> PassCost::curve(const DecodeShape& shape, uint32_t most_rows) const {
   // All rows of a height are taken to last as long as its upper ones: kernels work on tiles of rows,
   // and what is wrong about it shows as soon as those are tried.
   std::vector<double> seconds;
   seconds.reserve(most_rows - shape.rows + 1);
-  PassShape upper = shape;
+  DecodeShape upper = shape;
   double least = 0;
   while (seconds.size() <= most_rows - shape.rows) {
     const auto rows = shape.rows + static_cast<uint32_t>(seconds.size());
@@ -174,13 +174,13 @@ std::vector<double> PassCost::curve(const PassShape& shape, uint32_t most_rows) 
   return seconds;
 }
 
-double PassCost::estimate(const PassShape& shape) const {
-  PassShape from = shape;
+double PassCost::estimate(const DecodeShape& shape) const {
+  DecodeShape from = shape;
   from.rows = shape.n_sequences;
   return curve(from, shape.rows).back();
 }
 
-float PassCost::n_measured(const PassShape& shape) const {
+float PassCost::n_measured(const DecodeShape& shape) const {
   return cells_[index_of(place_of(shape))].weight;
 }
 

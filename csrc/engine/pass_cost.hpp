@@ -4,14 +4,14 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/types.hpp"
+
 namespace mtlqwen {
 
-// Who makes the proposals of a pass. Those of n-grams come from the host and cost the device
-// nothing: for time they are kNone with more rows.
-enum class DraftKind : uint8_t { kNone, kNgram, kMtp, kDflash };
-
-struct PassShape {
-  DraftKind kind = DraftKind::kNone;  // of the device's drafter, where any sequence uses it
+// A pass of decoding sequences, as far as its time depends on it. Proposals of n-grams come from the
+// host and cost the device nothing: for time they are kNone with more rows.
+struct DecodeShape {
+  DrafterKind kind = DrafterKind::kNone;  // of the device's drafter, where any sequence uses it
   uint32_t n_sequences = 0;
   uint32_t rows = 0;   // of the target: one a sequence and one a proposal
   uint32_t steps = 0;  // passes of an MTP drafter: its longest draft
@@ -35,12 +35,12 @@ class PassCost {
  public:
   explicit PassCost(const PassCostPrior& prior = {});
   // Decode-only passes; the first ever sets the level.
-  void observe(const PassShape& shape, double seconds);
-  [[nodiscard]] double estimate(const PassShape& shape) const;
+  void observe(const DecodeShape& shape, double seconds);
+  [[nodiscard]] double estimate(const DecodeShape& shape) const;
   // Seconds for shape.rows, shape.rows + 1 .. most_rows.
-  [[nodiscard]] std::vector<double> curve(const PassShape& shape, uint32_t most_rows) const;
+  [[nodiscard]] std::vector<double> curve(const DecodeShape& shape, uint32_t most_rows) const;
   // Passes that its cell has seen, as far as they still count.
-  [[nodiscard]] float n_measured(const PassShape& shape) const;
+  [[nodiscard]] float n_measured(const DecodeShape& shape) const;
   [[nodiscard]] bool measured() const { return !known_.empty(); }
 
  private:
@@ -55,17 +55,17 @@ class PassCost {
     uint32_t height = 0;
   };
   struct Cell {
-    PassShape shape;      // the last one seen
+    DecodeShape shape;      // the last one seen
     float value = 0;      // log of seconds less the level
     float residual = 0;   // of value, against the line
     uint32_t n_seen = 0;  // passes, of the first ones
     float weight = 0;     // passes that it has seen, up to a limit
     float surprise = 0;   // mean of the last ones, without sign
   };
-  [[nodiscard]] static Place place_of(const PassShape& shape);
+  [[nodiscard]] static Place place_of(const DecodeShape& shape);
   [[nodiscard]] static uint32_t index_of(const Place& place);
-  [[nodiscard]] static Terms terms_of(const PassShape& shape);
-  [[nodiscard]] double line(const PassShape& shape) const;
+  [[nodiscard]] static Terms terms_of(const DecodeShape& shape);
+  [[nodiscard]] double line(const DecodeShape& shape) const;
   [[nodiscard]] double residual_at(const Place& place) const;
   void fit();
 

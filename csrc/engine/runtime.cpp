@@ -1,7 +1,9 @@
 #include "engine/runtime.hpp"
 
 #include <algorithm>
+#include <array>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,7 +12,10 @@
 #include "base/math.hpp"
 #include "base/version.hpp"
 #include "io/checksum.hpp"
+#include "model/dflash.hpp"
 #include "model/fingerprint.hpp"
+#include "model/layer_walk.hpp"
+#include "model/mtp.hpp"
 
 namespace mtlqwen {
 
@@ -42,12 +47,58 @@ std::vector<std::span<uint8_t>> pages_to_read(const Weights& weights,
   return ranges;
 }
 
-KvShape kv_shape(const ModelConfig& config, const EngineOptions& options, uint32_t context) {
-  return {.n_planes = 2 * config.n_layers(LayerKind::kAttention),
-          .token_bytes = uint64_t{config.n_kv_heads} * config.head_dim * sizeof(uint16_t),
+DrafterKind choose_drafter(const EngineOptions& options, const Weights& weights) {
+  switch (options.spec) {
+  case Spec::kOff:
+    return DrafterKind::kNone;
+  case Spec::kNgram:
+    return DrafterKind::kNgram;
+  case Spec::kMtp:
+    if (weights.has_mtp()) return DrafterKind::kMtp;
+    throw ModelError(weights.mtp_problem());
+  case Spec::kDflash:
+    if (!options.drafter.empty()) return DrafterKind::kDflash;
+    throw std::invalid_argument("[engine] spec: dflash without a drafter (got no path, want its "
+                                "file); name one, or use auto");
+  case Spec::kAuto:
+    if (!options.drafter.empty()) return DrafterKind::kDflash;
+    return weights.has_mtp() ? DrafterKind::kMtp : DrafterKind::kNgram;
+  }
+  return DrafterKind::kNone;
+}
+
+std::optional<DflashWeights> open_dflash(DrafterKind drafter, const EngineOptions& options,
+                                         const Weights& weights) {
+  if (drafter != DrafterKind::kDflash) return std::nullopt;
+  return std::optional<DflashWeights>(std::in_place, options.drafter, weights.config());
+}
+
+KvShape kv_shape(const Runtime& runtime, const EngineOptions& options, uint32_t context) {
+  const ModelConfig& config = runtime.weights.config();
+  uint64_t token_bytes = kv_bytes(config);
+  if (runtime.dflash) {
+    token_bytes = std::max(token_bytes, kv_bytes(Dflash::layers_of(runtime.dflash->config())));
+  }
+  const uint32_t of_layer = PlaneDealer::n_planes(kv_bytes(config), token_bytes);
+  uint32_t n_planes = config.n_layers(LayerKind::kAttention) * of_layer;
+  if (runtime.dflash) n_planes += Dflash::n_planes(runtime.dflash->config(), token_bytes);
+  if (runtime.drafter == DrafterKind::kMtp) n_planes += of_layer;
+  return {.n_planes = n_planes,
+          .token_bytes = token_bytes,
           .slots = options.slots,
           .context = context,
           .block_tokens = options.block_tokens};
+}
+
+std::optional<DeviceWeights> wrap_dflash(Device& device,
+                                         const std::optional<DflashWeights>& dflash) {
+  if (!dflash) return std::nullopt;
+  return std::optional<DeviceWeights>(std::in_place, device, *dflash);
+}
+
+// The seed of the prediction head stands behind the states.
+uint64_t bank_floats(const ModelConfig& config, DrafterKind drafter) {
+  return gdn_bank_floats(config) + (drafter == DrafterKind::kMtp ? config.hidden : 0);
 }
 
 // Announces a stage on the way into a member's initialiser.
@@ -61,13 +112,15 @@ T&& announced(const std::function<void(const char*)>& stage, const char* name, T
 
 Runtime::Runtime(const EngineOptions& options, const std::function<void(const char* stage)>& stage)
     : weights(open_weights(announced(stage, "weights", options))),
+      drafter(choose_drafter(options, weights)), dflash(open_dflash(drafter, options, weights)),
       prefetcher(pages_to_read(weights, options)),
       context(choose_context(weights.config(), options.context)),
       device(announced(stage, "device", options.kernels)), device_weights(device, weights),
+      dflash_weights(wrap_dflash(device, dflash)),
       budget_bytes(options.memory_budget.value_or(device.recommended_bytes())),
-      pool(device, bundle_shape(kv_shape(weights.config(), options, context))),
-      kv_pool(device, pool, kv_shape(weights.config(), options, context)),
-      banks(device, pool, gdn_bank_floats(weights.config()), 2 * options.slots, budget_bytes),
+      pool(device, bundle_shape(kv_shape(*this, options, context))),
+      kv_pool(device, pool, kv_shape(*this, options, context)),
+      banks(device, pool, bank_floats(weights.config(), drafter), 2 * options.slots, budget_bytes),
       forward({.device = device,
                .config = announced(stage, "kernels", weights.config()),
                .weights = device_weights,
@@ -75,9 +128,13 @@ Runtime::Runtime(const EngineOptions& options, const std::function<void(const ch
                .banks = banks,
                .slots = options.slots,
                .context = context,
-               .deterministic = options.deterministic}),
+               .deterministic = options.deterministic,
+               .drafter = drafter,
+               .dflash = dflash ? &dflash->config() : nullptr,
+               .dflash_weights = dflash_weights ? &*dflash_weights : nullptr,
+               .draft_noise = options.draft_noise}),
       cache(pool, banks, options.block_tokens, cache_bytes(options)),
-      deterministic_(options.deterministic) {
+      deterministic_(options.deterministic), looks_back_(options.spec == Spec::kAuto) {
   if (options.threads != 0) device.set_threads(options.threads);
   divide_budget(options);
 }
@@ -88,13 +145,42 @@ void Runtime::open_files() {
   const std::string arithmetic =
       concat(kVersion, " ", device.arithmetic_name(), deterministic_ ? " deterministic" : "");
   const auto* text = reinterpret_cast<const uint8_t*>(arithmetic.data());
-  const StateOrigin made{.model = fingerprint_of(weights),
+  const StateOrigin made{.model = fingerprint_of(weights, {.mtp = drafter == DrafterKind::kMtp,
+                                                           .dflash = dflash ? &*dflash : nullptr}),
                          .arithmetic = checksum({text, arithmetic.size()}),
                          .n_planes = kv_pool.layout().n_planes(),
                          .token_bytes = kv_pool.layout().token_bytes(),
-                         .bank_bytes = gdn_bank_floats(weights.config()) * sizeof(float)};
+                         .bank_bytes = bank_floats(weights.config(), drafter) * sizeof(float)};
   transfer = std::make_unique<Transfer>(device, kv_pool, banks, made);
   origin = made;
+}
+
+std::string_view Runtime::drafter_name() const {
+  constexpr std::array<std::string_view, 4> kNames = {"off", "ngram", "mtp", "dflash"};
+  return kNames.at(static_cast<size_t>(drafter));
+}
+
+uint32_t Runtime::most_width() const {
+  switch (drafter) {
+  case DrafterKind::kNone:
+    return 0;
+  case DrafterKind::kNgram:
+    return kMostWidth;
+  case DrafterKind::kMtp:
+    return kMtpSteps;
+  case DrafterKind::kDflash:
+    return std::min(kMostWidth, dflash->config().block_size - 1);
+  }
+  return 0;
+}
+
+// With kAuto, what the text itself says may come before what a drafter says.
+std::vector<DraftOption> Runtime::draft_options() const {
+  std::vector<DraftOption> options{{.kind = drafter, .most = most_width()}};
+  if (looks_back_ && drafter != DrafterKind::kNgram) {
+    options.push_back({.kind = DrafterKind::kNgram, .most = kMostWidth});
+  }
+  return options;
 }
 
 uint64_t Runtime::cache_bytes(const EngineOptions& options) const {

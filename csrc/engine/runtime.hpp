@@ -4,16 +4,20 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string_view>
+#include <vector>
 
 #include "cache/bundle_pool.hpp"
 #include "cache/gdn_banks.hpp"
 #include "cache/kv_pool.hpp"
 #include "cache/prefix_cache.hpp"
+#include "engine/draft_policy.hpp"
 #include "engine/options.hpp"
 #include "engine/transfer.hpp"
 #include "gpu/device.hpp"
 #include "io/prefetcher.hpp"
 #include "model/device_weights.hpp"
+#include "model/dflash_weights.hpp"
 #include "model/forward.hpp"
 #include "model/weights.hpp"
 
@@ -26,10 +30,13 @@ class Runtime {
   Runtime(const EngineOptions& options, const std::function<void(const char* stage)>& stage);
 
   const Weights weights;
+  const DrafterKind drafter;
+  const std::optional<DflashWeights> dflash;  // for kDflash
   const Prefetcher prefetcher;
   uint32_t context;  // tokens that one sequence can hold
   Device device;
   DeviceWeights device_weights;
+  std::optional<DeviceWeights> dflash_weights;
   uint64_t budget_bytes;
   BundlePool pool;
   KvPool kv_pool;
@@ -42,11 +49,17 @@ class Runtime {
   std::unique_ptr<Transfer> transfer;
   void open_files();
 
+  [[nodiscard]] bool drafts() const { return drafter != DrafterKind::kNone; }
+  [[nodiscard]] std::string_view drafter_name() const;
+  [[nodiscard]] uint32_t most_width() const;  // proposals of one draft
+  [[nodiscard]] std::vector<DraftOption> draft_options() const;
+
  private:
   [[nodiscard]] uint64_t cache_bytes(const EngineOptions& options) const;
   void divide_budget(const EngineOptions& options);
 
   bool deterministic_;
+  bool looks_back_;  // n-grams may stand in for the drafter
 };
 
 }  // namespace mtlqwen

@@ -16,22 +16,27 @@ std::optional<size_t> choose_next(std::span<const Waiting> line) {
   return static_cast<size_t>(best - line.begin());
 }
 
-std::vector<uint32_t> plan_rows(std::span<const uint32_t> pending, uint32_t rows,
+std::vector<uint32_t> plan_rows(std::span<const RowWish> wishes, uint32_t rows,
                                 uint32_t prefill_rows) {
-  const auto n = static_cast<uint32_t>(pending.size());
-  auto hungry = static_cast<uint32_t>(
-      std::count_if(pending.begin(), pending.end(), [](uint32_t tokens) { return tokens > 1; }));
-  uint32_t left = rows - n;
-  if (hungry < n) left = std::min(left, prefill_rows - std::min(prefill_rows, hungry));
-  std::vector<uint32_t> counts(n, 1);
+  std::vector<uint32_t> counts;
+  uint32_t left = rows;
+  uint32_t hungry = 0;
+  for (const RowWish& wish : wishes) {
+    counts.push_back(wish.pending > 1 ? 1 : 1 + wish.width);
+    left -= counts.back();
+    hungry += wish.pending > 1 ? 1 : 0;
+  }
+  if (hungry < wishes.size()) left = std::min(left, prefill_rows - std::min(prefill_rows, hungry));
   while (left > 0 && hungry > 0) {
     const uint32_t share = std::max(left / hungry, 1U);
     hungry = 0;
-    for (uint32_t i = 0; i < n && left > 0; ++i) {
-      const uint32_t take = std::min({share, pending[i] - counts[i], left});
+    for (size_t i = 0; i < wishes.size() && left > 0; ++i) {
+      const uint32_t pending = wishes[i].pending;
+      if (counts[i] >= pending) continue;
+      const uint32_t take = std::min({share, pending - counts[i], left});
       counts[i] += take;
       left -= take;
-      hungry += counts[i] < pending[i] ? 1 : 0;
+      hungry += counts[i] < pending ? 1 : 0;
     }
   }
   return counts;

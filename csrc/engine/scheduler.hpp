@@ -20,12 +20,17 @@ inline constexpr uint32_t kPassesPerPriority = 8;
 // Nothing where nobody waits.
 [[nodiscard]] std::optional<size_t> choose_next(std::span<const Waiting> line);
 
-// Rows for each live sequence, given how many tokens each has pending (all > 0), in order of arrival.
-// Every sequence gets at least one row; a decoding one (pending 1) no more than that. What is left of `rows` is shared
-// equally by the prefilling ones, none getting more than it has pending, odd rows going to the earliest. While anybody
-// decodes, the prefilling ones together get no more than `prefill_rows` (but one each).
-// Precondition: pending.size() <= rows.
-[[nodiscard]] std::vector<uint32_t> plan_rows(std::span<const uint32_t> pending, uint32_t rows,
+// What a live sequence wants of a pass.
+struct RowWish {
+  uint32_t pending = 1;  // tokens, > 0; 1: it decodes
+  uint32_t width = 0;    // of its draft, where it decodes
+};
+
+// Rows for each live sequence, in order of arrival. A decoding one gets 1 + width, any other at least one. What is left of
+// `rows` is shared equally by the prefilling ones, none getting more than it has pending, odd rows going to the earliest.
+// While anybody decodes, the prefilling ones together get no more than `prefill_rows` (but one each).
+// Precondition: wishes.size() + all widths <= rows.
+[[nodiscard]] std::vector<uint32_t> plan_rows(std::span<const RowWish> wishes, uint32_t rows,
                                               uint32_t prefill_rows);
 
 }  // namespace mtlqwen

@@ -10,10 +10,19 @@
 #include <vector>
 
 #include "base/types.hpp"
+#include "engine/draft_policy.hpp"
+#include "engine/ngram.hpp"
 
 namespace mtlqwen {
 
 using Clock = std::chrono::steady_clock;
+
+// What drafting did for a sequence.
+struct DraftCounts {
+  uint64_t passes = 0;    // that verified a draft
+  uint64_t drafted = 0;   // tokens proposed
+  uint64_t accepted = 0;  // of them
+};
 
 // A prefix that another sequence is computing.
 struct AwaitedPrefix {
@@ -36,7 +45,12 @@ struct Sequence {
   uint32_t cached_tokens = 0;            // the same of the prompt, the first time
   std::optional<AwaitedPrefix> awaited;  // while it waits for another one to compute it
   bool looked_on_disk = false;
-  uint32_t passed_over = 0;  // later sequences admitted while it waited
+  DraftCounts drafts;
+  DraftHistory history;
+  NgramIndex ngram;                   // of its request, as far as somebody has looked
+  std::vector<int32_t> forced_draft;  // of its next pass, where a test says so
+  std::vector<int32_t> last_draft;    // of its last pass
+  uint32_t passed_over = 0;           // later sequences admitted while it waited
   bool cancel_requested = false;
   bool released = false;  // the caller has forgotten it; erased when no pass holds it
   FinishReason finish = FinishReason::kNone;

@@ -6,6 +6,7 @@
 
 #include "base/error.hpp"
 #include "engine/device_guard.hpp"
+#include "engine/drafts.hpp"
 #include "engine/engine.hpp"
 #include "engine/runtime.hpp"
 #include "engine/scheduler.hpp"
@@ -21,8 +22,8 @@ double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-// Its only row is the last of its request.
-bool is_decode(const Query& query) { return query.emits && query.count == 1; }
+// Its only row but a draft's is the last of its request.
+bool is_decode(const Query& query) { return query.emits && query.count == 1 + query.width; }
 
 const char* name_of(FinishReason reason) {
   switch (reason) {
@@ -147,28 +148,34 @@ void Engine::admit_locked() {
   }
 }
 
-Batch Engine::plan_locked() const {
-  std::vector<const Sequence*> live;
-  std::vector<uint32_t> pending;
-  for (const auto& [id, sequence] : sequences_) {
-    if (!sequence.slot) continue;
-    live.push_back(&sequence);
-    pending.push_back(sequence.pending());
+Batch Engine::plan_locked() {
+  std::vector<Sequence*> live;
+  for (auto& [id, sequence] : sequences_) {
+    if (sequence.slot) live.push_back(&sequence);
   }
-  const std::vector<uint32_t> counts = plan_rows(pending, pass_rows_, prefill_rows_);
+  const std::vector<Draft> drafts = plan_drafts_locked(live);
+  std::vector<RowWish> wishes;
+  for (size_t i = 0; i < live.size(); ++i) {
+    wishes.push_back({.pending = live[i]->pending(), .width = drafts[i].choice.width});
+  }
+  const std::vector<uint32_t> counts = plan_rows(wishes, pass_rows_, prefill_rows_);
   Batch batch;
   for (size_t i = 0; i < live.size(); ++i) {
     batch.queries.push_back({.sequence = live[i]->id,
                              .slot = *live[i]->slot,
-                             .first_row = 0,
                              .count = counts[i],
                              .kv_valid = live[i]->kv_valid,
                              .bank = live[i]->bank.value_or(0),
                              .writes = {},
-                             .emits = false});
+                             .width = drafts[i].choice.width,
+                             .proposals = drafts[i].proposals});
     Query& query = batch.queries.back();
-    plan_writes_locked(*live[i], query);
-    query.emits = query.count == pending[i];
+    if (query.width > 0) {
+      plan_rollback(query);
+    } else {
+      plan_writes_locked(*live[i], query);
+    }
+    query.emits = query.count == wishes[i].pending + query.width;
   }
   return batch;
 }
@@ -180,9 +187,11 @@ std::vector<PackedQuery> Engine::pack_locked(const Batch& batch) {
   in_pass_.clear();
   for (const Query& query : batch.queries) {
     const Sequence& sequence = sequences_.at(query.sequence);
-    packed.push_back({.query = query,
-                      .tokens = std::span(sequence.request).subspan(query.kv_valid, query.count),
-                      .sampling = sequence.options.sampling});
+    packed.push_back(
+        {.query = query,
+         .tokens = std::span(sequence.request).subspan(query.kv_valid, query.count - query.width),
+         .sampling = sequence.options.sampling,
+         .stop_ids = sequence.options.stop_ids});
     in_pass_.push_back(query.sequence);
   }
   return packed;
@@ -208,15 +217,14 @@ void Engine::run_pass(const Batch& batch, std::span<const PackedQuery> packed, S
   StepRecord& record = step.record;
   record.rooms.enter(Room::kForward);
   try {
-    const std::span<const int32_t> sampled =
-        runtime_->forward.run(packed, runtime_->kv_pool.pending_copies());
+    const PassResult result = runtime_->forward.run(packed, runtime_->kv_pool.pending_copies());
     record.rooms.enter(Room::kCommit);
     {
       const std::lock_guard lock(mutex_);
       in_pass_.clear();
-      commit_locked(batch, sampled);
+      const Decoded decoded = commit_locked(batch, result);
       record.rooms.leave();
-      count_committed_locked(record);
+      count_committed_locked(record, decoded);
     }
     record.outcome = "committed";
     record.encoded = runtime_->forward.encoded();
@@ -241,32 +249,45 @@ void Engine::run_pass(const Batch& batch, std::span<const PackedQuery> packed, S
   }
 }
 
-// The only publication: kv_valid, bank and request move together.
-void Engine::commit_locked(const Batch& batch, std::span<const int32_t> sampled) {
-  const auto now = Clock::now();
+Decoded Engine::commit_locked(const Batch& batch, const PassResult& result) {
   runtime_->banks.confirm();
   runtime_->kv_pool.copies_done();
-  uint32_t logit_row = 0;
-  for (const Query& query : batch.queries) {
-    Sequence& sequence = sequences_.at(query.sequence);
-    sequence.kv_valid += query.count;
-    keep_bank_locked(sequence, query.writes.back().bank);
-    remember_locked(sequence, query);
-    sequence.logit_row.reset();
-    if (!query.emits) continue;
-    sequence.logit_row = logit_row;
-    append_token_locked(sequence, sampled[logit_row++], now);
-  }
+  Committed committed{.result = result, .now = Clock::now()};
+  for (const Query& query : batch.queries) commit_one_locked(query, committed);
   drop_pass_banks_locked();
+  return std::move(committed.decoded);
 }
 
-void Engine::count_committed_locked(const StepRecord& record) {
+// The only publication: kv_valid, bank and request move together.
+void Engine::commit_one_locked(const Query& query, Committed& committed) {
+  Sequence& sequence = sequences_.at(query.sequence);
+  const std::span<const int32_t> sampled =
+      committed.result.sampled.subspan(committed.n_sampled, query.n_sampled());
+  const uint32_t accepted = is_decode(query) ? commit_draft_locked(sequence, query, committed) : 0;
+  for (const int32_t token : sampled.first(accepted))
+    append_token_locked(sequence, token, committed.now);
+  const uint32_t rows = query.count - query.width + accepted;
+  sequence.kv_valid += rows;
+  keep_bank_locked(sequence, bank_behind(query, rows));
+  remember_locked(sequence, query, rows);
+  sequence.logit_row.reset();
+  if (query.emits) {
+    sequence.logit_row = committed.n_sampled + accepted;
+    append_token_locked(sequence, sampled[accepted], committed.now);
+  }
+  committed.n_sampled += query.n_sampled();
+}
+
+void Engine::count_committed_locked(const StepRecord& record, const Decoded& decoded) {
   const double step_s = seconds_since(record.begin);
   const double gpu_s = runtime_->forward.gpu_seconds();
   ++stats_.passes;
   last_pass_stopped_ = false;
   stats_.prefill_rows += record.prefill_rows;
   stats_.decode_rows += record.decode_rows;
+  if (policy_ && record.prefill_rows == 0) {
+    policy_->observe_pass(shape_of(decoded.choices), step_s, decoded.n_tokens);
+  }
   stats_.step_s += step_s;
   stats_.gpu_s += gpu_s;
   stats_.outside_s += step_s - gpu_s;

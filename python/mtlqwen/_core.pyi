@@ -26,6 +26,21 @@ class Poll:
         """Of the prompt, taken from the prefix cache."""
 
     @property
+    def drafter(self) -> str:
+        """Who proposed tokens: off, ngram, mtp or dflash."""
+
+    @property
+    def draft_passes(self) -> int:
+        """Passes that verified a draft."""
+
+    @property
+    def drafted_tokens(self) -> int: ...
+
+    @property
+    def accepted_tokens(self) -> int:
+        """Of those drafted."""
+
+    @property
     def completion_tokens(self) -> int: ...
 
     @property
@@ -43,7 +58,7 @@ class Poll:
 class Engine:
     """Model, memory and sequences. All methods are thread safe."""
 
-    def __init__(self, model: str, *, kernels: str, context: int = 0, slots: int = 8, memory_budget: int | None = None, block_tokens: int = 128, checkpoint_interval: int = 512, cache_memory: int | None = None, cache_dir: str = '', cache_dir_bytes: int = 10737418240, prefill_share: float = 1.0, threads: int = 0, prefetch_weights: bool = True, lock_weights: bool = False, deterministic: bool = False, progress: Callable[[str, int, int], None] | None = None) -> None:
+    def __init__(self, model: str, *, kernels: str, context: int = 0, slots: int = 8, memory_budget: int | None = None, block_tokens: int = 128, checkpoint_interval: int = 512, cache_memory: int | None = None, cache_dir: str = '', cache_dir_bytes: int = 10737418240, prefill_share: float = 1.0, threads: int = 0, prefetch_weights: bool = True, lock_weights: bool = False, deterministic: bool = False, spec: str = 'off', drafter: str = '', draft_noise: bool = False, candidate_bytes: int = 0, progress: Callable[[str, int, int], None] | None = None) -> None:
         """
         Load a .gguf file or a directory with config.json and safetensors. progress(stage, done, total).
         """
@@ -96,6 +111,10 @@ class Engine:
 
     def stop_trace(self) -> bool:
         """Complete the trace; False where it could not be written whole."""
+
+    @property
+    def drafter(self) -> str:
+        """Who proposes tokens: off, ngram, mtp or dflash."""
 
     @property
     def context(self) -> int:

@@ -1,0 +1,47 @@
+// What a step knows of drafts, as plain data, and the rules that need no engine.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/types.hpp"
+#include "engine/draft_policy.hpp"
+#include "engine/sequence.hpp"
+#include "model/forward.hpp"
+
+namespace mtlqwen {
+
+// What a sequence drafts in a pass. Without proposals, the drafter makes them on the device.
+struct Draft {
+  DraftChoice choice{};
+  std::vector<int32_t> proposals{};
+};
+
+// What the decoding sequences of a pass drafted, and the tokens that they got.
+struct Decoded {
+  std::vector<DraftChoice> choices;
+  uint32_t n_tokens = 0;
+};
+
+// How far a commit has got through the pass's results.
+struct Committed {
+  const PassResult& result;
+  Clock::time_point now;
+  uint32_t n_sampled = 0;
+  uint32_t n_taped = 0;
+  Decoded decoded{};
+};
+
+// Proposals that hold: those that the target says in their places, up to the first that it does not,
+// or that ends the text. As `verify` (metal/draft.metal) counts them.
+[[nodiscard]] uint32_t count_accepted(std::span<const int32_t> proposals,
+                                      std::span<const int32_t> sampled,
+                                      std::span<const int32_t> stop_ids);
+
+// The bank of the state behind so many rows of a query that was run.
+[[nodiscard]] uint32_t bank_behind(const Query& query, uint32_t rows);
+
+// Takes the draft off a query that was planned with one.
+void drop_draft(Query& query);
+
+}  // namespace mtlqwen
