@@ -19,7 +19,15 @@ if TYPE_CHECKING:
     from mtlqwen.areader import AsyncStream
     from mtlqwen.engine import Engine
     from mtlqwen.reader import Handle, Stream
-    from mtlqwen.result import ChatResult, Completion, Piece, Timings, ToolCall, Usage
+    from mtlqwen.result import (
+        ChatResult,
+        Completion,
+        Piece,
+        Speculation,
+        Timings,
+        ToolCall,
+        Usage,
+    )
     from mtlqwen.sampling import SamplingParams
     from mtlqwen.session import Session
 
@@ -37,6 +45,7 @@ __all__ = [
     "Piece",
     "SamplingParams",
     "Session",
+    "Speculation",
     "Stream",
     "Timings",
     "ToolCall",
@@ -52,6 +61,7 @@ _HOME = {
     "Piece": "result",
     "SamplingParams": "sampling",
     "Session": "session",
+    "Speculation": "result",
     "Stream": "reader",
     "Timings": "result",
     "ToolCall": "result",

@@ -29,6 +29,8 @@ class Core(Protocol):
     """The part of ``_core.Engine`` that Python uses; tests put a scripted one in its place."""
 
     @property
+    def drafter(self) -> str: ...  # noqa: D102
+    @property
     def context(self) -> int: ...  # noqa: D102
     @property
     def slots(self) -> int: ...  # noqa: D102

@@ -7,7 +7,7 @@ Knows nothing of tensors.
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 
@@ -16,7 +16,7 @@ from mtlqwen.async_calls import AsyncCalls
 from mtlqwen.calls import Calls
 from mtlqwen.driver import Core, Driver
 from mtlqwen.errors import DeviceError
-from mtlqwen.hub import ModelFiles, resolve
+from mtlqwen.hub import ModelFiles, resolve, resolve_drafter
 from mtlqwen.prepare import Preparer
 from mtlqwen.progress import Progress, make_progress
 from mtlqwen.sampling import check_flag, check_integer, check_number
@@ -25,7 +25,8 @@ from mtlqwen.tokenizer import Tokenizer
 from mtlqwen.trace import Trace
 
 DEVICES = ("metal",) if sys.platform == "darwin" else ("cpu",)
-SPECS = ("auto", "off")
+SPECS = ("auto", "off", "dflash", "mtp", "ngram")
+DRAFTER_SPECS = ("auto", "dflash")  # those that a drafter model serves
 MAX_SLOTS = 32
 BLOCK_TOKENS = (64, 128, 256)
 MAX_CONTEXT = 2**31 - 1
@@ -51,6 +52,9 @@ class CoreOptions:
     cache_memory: int | None
     cache_dir: str  # "": none
     cache_dir_bytes: int
+    spec: str
+    drafter: str  # "": none
+    candidate_memory: int
     progress: Progress | None
 
 
@@ -97,8 +101,16 @@ class Engine(Calls, AsyncCalls, SessionCalls):
         cache_dir: a directory that keeps checkpoints across restarts; made if missing, and open to
             any number of engines and processes. Whoever can write there is trusted. Unset: none.
         cache_dir_bytes: the size that it is kept below; what was used longest ago goes first.
-        spec: ``"auto"`` or ``"off"``: speculative decoding. This version has no drafter, so both
-            mean the same.
+        spec: who proposes tokens, so that one pass of the model may confirm several: ``"dflash"``
+            (a drafter model), ``"mtp"`` (the model's own prediction head), ``"ngram"`` (what the
+            text itself says twice), ``"auto"`` (the first of these that is there, as far as it
+            makes things faster) or ``"off"``. The text does not depend on it.
+            docs/speculation.md tells more.
+        drafter: the DFlash drafter of ``"auto"`` and ``"dflash"``: a path or a hub id, as
+            ``model``. Unset: the one that lies beside the model, if there is one.
+        candidate_memory: bytes of states that a pass may keep for one sequence, to go back to when
+            a proposal turns out wrong; where they do not fit, what was right is replayed. Faster
+            on some machines for small models and short drafts.
         progress: ``True`` or ``False`` to show the loading on stderr or not, or a function that is
             called with (stage, done, total). Unset: shown on a terminal.
 
@@ -136,13 +148,12 @@ class Engine(Calls, AsyncCalls, SessionCalls):
         cache_dir: str | Path | None = None,
         cache_dir_bytes: int = CACHE_DIR_BYTES,
         spec: str = "auto",
+        drafter: str | Path | None = None,
+        candidate_memory: int = 0,
         progress: Progress | bool | None = None,
     ) -> None:
         """Load a model; see the class."""
         self._device = _check_device(device)
-        if spec not in SPECS:
-            want = " or ".join(map(repr, SPECS))
-            raise ValueError(f"[engine] spec: not in this version (got {spec!r}, want {want})")
         check_flag("engine", "prefetch_weights", prefetch_weights)
         check_flag("engine", "lock_weights", lock_weights)
         check_flag("engine", "deterministic", deterministic)
@@ -172,9 +183,16 @@ class Engine(Calls, AsyncCalls, SessionCalls):
             cache_dir_bytes=check_integer(
                 "engine", "cache_dir_bytes", cache_dir_bytes, 1, MAX_BYTES
             ),
+            spec=_check_spec(spec, drafter),
+            drafter="",
+            candidate_memory=check_integer(
+                "engine", "candidate_memory", candidate_memory, 0, MAX_BYTES
+            ),
             progress=make_progress(progress),
         )
         files = resolve(model)
+        if spec in DRAFTER_SPECS:
+            options = replace(options, drafter=_find_drafter(files, spec, drafter))
         self._name = files.name
         self._deterministic = deterministic
         self._core = _make_core(files, options)
@@ -262,6 +280,12 @@ class Engine(Calls, AsyncCalls, SessionCalls):
         return self._device
 
     @property
+    def drafter(self) -> str:
+        """Who proposes tokens: ``"dflash"``, ``"mtp"``, ``"ngram"`` or ``"off"``."""
+        self._driver.check()
+        return self._core.drafter
+
+    @property
     def context(self) -> int:
         """Tokens that one sequence can hold."""
         self._driver.check()
@@ -322,6 +346,9 @@ def _make_core(files: ModelFiles, options: CoreOptions) -> Core:
         cache_memory=options.cache_memory,
         cache_dir=options.cache_dir,
         cache_dir_bytes=options.cache_dir_bytes,
+        spec=options.spec,
+        drafter=options.drafter,
+        candidate_bytes=options.candidate_memory,
         progress=options.progress,
     )
     return core
@@ -333,6 +360,25 @@ def _check_block_tokens(value: object) -> int:
         want = ", ".join(map(str, BLOCK_TOKENS))
         raise ValueError(f"[engine] block_tokens: no such size (got {number}, want one of {want})")
     return number
+
+
+def _check_spec(spec: object, drafter: object) -> str:
+    if not isinstance(spec, str) or spec not in SPECS:
+        want = ", ".join(map(repr, SPECS))
+        raise ValueError(f"[engine] spec: no such drafter (got {spec!r}, want one of {want})")
+    if drafter is not None and spec not in DRAFTER_SPECS:
+        want = " or ".join(map(repr, DRAFTER_SPECS))
+        raise ValueError(f"[engine] drafter: not used with spec={spec!r} (want {want})")
+    return spec
+
+
+def _find_drafter(files: ModelFiles, spec: str, drafter: str | Path | None) -> str:
+    found = resolve_drafter(files, drafter)
+    if found is None and spec == "dflash":
+        raise FileNotFoundError(
+            f"[engine] drafter: none lies beside {files.weights}; name one, or use spec='auto'"
+        )
+    return "" if found is None else str(found)
 
 
 def _check_device(device: object) -> str:

@@ -14,7 +14,7 @@ from queue import SimpleQueue
 
 from mtlqwen.driver import Driver, stop_at_exit
 from mtlqwen.mailbox import Bell, Mailbox, Poll
-from mtlqwen.result import Completion, FinishReason, Piece, Timings, Usage
+from mtlqwen.result import Completion, FinishReason, Piece, Speculation, Timings, Usage
 from mtlqwen.stream import Transcript
 
 
@@ -40,6 +40,7 @@ class Facts:
     finish_reason: FinishReason
     usage: Usage
     timings: Timings
+    spec: Speculation
 
 
 class Generation:
@@ -186,6 +187,7 @@ class Generation:
                 finish_reason=finish,
                 usage=usage,
                 timings=_timings(last),
+                spec=_speculation(last),
             )
             return self._make_result(transcript, facts)
 
@@ -230,3 +232,14 @@ def _timings(poll: Poll | None) -> Timings:
     after_first = max(poll.completion_tokens - 1, 0)
     decode_tps = after_first / poll.decode_s if poll.decode_s > 0 else 0.0
     return Timings(ttft_s=poll.ttft_s, prefill_tps=prefill_tps, decode_tps=decode_tps)
+
+
+def _speculation(poll: Poll | None) -> Speculation:
+    if poll is None:
+        return Speculation()
+    return Speculation(
+        drafter=poll.drafter,
+        passes=poll.draft_passes,
+        drafted=poll.drafted_tokens,
+        accepted=poll.accepted_tokens,
+    )

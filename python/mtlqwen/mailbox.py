@@ -31,6 +31,14 @@ class Poll(Protocol):
     def cached_tokens(self) -> int: ...  # noqa: D102
     @property
     def completion_tokens(self) -> int: ...  # noqa: D102
+    @property
+    def drafter(self) -> str: ...  # noqa: D102
+    @property
+    def draft_passes(self) -> int: ...  # noqa: D102
+    @property
+    def drafted_tokens(self) -> int: ...  # noqa: D102
+    @property
+    def accepted_tokens(self) -> int: ...  # noqa: D102
 
 
 class Bell(Protocol):

@@ -242,6 +242,7 @@ def _make_completion(transcript: Transcript, facts: Facts) -> Completion:
         finish_reason=facts.finish_reason,
         usage=facts.usage,
         timings=facts.timings,
+        spec=facts.spec,
     )
 
 
@@ -256,4 +257,5 @@ def _make_chat_result(transcript: Transcript, facts: Facts, *, tools: Tools | No
         finish_reason="tool_calls" if turned else facts.finish_reason,
         usage=facts.usage,
         timings=facts.timings,
+        spec=facts.spec,
     )

@@ -45,6 +45,23 @@ class Timings:
     decode_tps: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speculation:
+    """What drafting did for one generation. The text is the same without it.
+
+    Attributes:
+        drafter: who proposed tokens: ``off``, ``ngram``, ``mtp`` or ``dflash``.
+        passes: passes of the model that checked a draft.
+        drafted: tokens proposed in them.
+        accepted: of these, the ones that the model would have generated itself.
+    """
+
+    drafter: str = "off"
+    passes: int = 0
+    drafted: int = 0
+    accepted: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class ToolCall:
     """One function that the model wants called.
@@ -98,14 +115,16 @@ class Completion(str):
             ``deadline``.
         usage: token counts.
         timings: times and speeds.
+        spec: what drafting did for it.
     """
 
-    __slots__ = ("finish_reason", "timings", "token_ids", "usage")
+    __slots__ = ("finish_reason", "spec", "timings", "token_ids", "usage")
 
     token_ids: list[int]
     finish_reason: FinishReason
     usage: Usage
     timings: Timings
+    spec: Speculation
 
     def __new__(
         cls,
@@ -115,6 +134,7 @@ class Completion(str):
         finish_reason: FinishReason,
         usage: Usage,
         timings: Timings,
+        spec: Speculation = Speculation(),
     ) -> Completion:
         """Make a completion of ``text``."""
         self = super().__new__(cls, text)
@@ -122,6 +142,7 @@ class Completion(str):
         self.finish_reason = finish_reason
         self.usage = usage
         self.timings = timings
+        self.spec = spec
         return self
 
     @property
@@ -131,7 +152,7 @@ class Completion(str):
 
     def __getnewargs_ex__(self) -> tuple[tuple[str], dict[str, Any]]:
         """Let completions be copied and pickled."""
-        facts = ("token_ids", "finish_reason", "usage", "timings")
+        facts = ("token_ids", "finish_reason", "usage", "timings", "spec")
         return ((str(self),), {name: getattr(self, name) for name in facts})
 
     def __str__(self) -> str:
@@ -168,6 +189,7 @@ class ChatResult(Completion):
         finish_reason: FinishReason,
         usage: Usage,
         timings: Timings,
+        spec: Speculation = Speculation(),
     ) -> ChatResult:
         """Make a chat result that reads as ``content``."""
         self = super().__new__(
@@ -177,6 +199,7 @@ class ChatResult(Completion):
             finish_reason=finish_reason,
             usage=usage,
             timings=timings,
+            spec=spec,
         )
         assert isinstance(self, ChatResult)
         self.reasoning = reasoning

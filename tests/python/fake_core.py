@@ -28,6 +28,10 @@ class FakePoll:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cached_tokens: int = 0
+    drafter: str = "off"
+    draft_passes: int = 0
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
 
 
 @dataclass
@@ -69,6 +73,7 @@ class FakeCore:
         self.script = script
         self.context = context
         self.slots = 8
+        self.drafter = "off"
         self.vocab_size = vocab_size
         self.step_s = step_s
         self.tokens_per_step = tokens_per_step
