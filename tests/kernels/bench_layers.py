@@ -43,16 +43,22 @@ class Size:
     hidden: int
     intermediate: int
     attention: AttentionShape
+    drafter: AttentionShape
     gdn: GdnShape
     gdn_layers: int
     vocab: int
 
 
+DRAFTER = AttentionShape(
+    n_heads=8, n_kv_heads=2, head_dim=128, rotary_dim=128,
+    causal=False, gated=False, one_plane=True,
+)  # fmt: skip
 SIZES = {
     "tiny": Size(
         hidden=512,
         intermediate=1536,
         attention=AttentionShape(n_heads=4, n_kv_heads=2),
+        drafter=replace(DRAFTER, n_heads=8, n_kv_heads=2),
         gdn=GdnShape(n_k_heads=4, n_v_heads=8),
         gdn_layers=6,
         vocab=8192,
@@ -61,12 +67,14 @@ SIZES = {
         hidden=4096,
         intermediate=12288,
         attention=AttentionShape(n_heads=16, n_kv_heads=4),
+        drafter=replace(DRAFTER, n_heads=32, n_kv_heads=8),
         gdn=GdnShape(n_k_heads=16, n_v_heads=32),
         gdn_layers=24,
         vocab=248320,
     ),
 }
 CONTEXT = 1000  # keys before the rows
+BLOCK = Query(count=16, kv_valid=512)  # what a drafter fills in
 
 
 def layer_bench(size: str) -> Iterator[LayerCase | SampleRun]:
@@ -90,6 +98,13 @@ def layer_bench(size: str) -> Iterator[LayerCase | SampleRun]:
     queries = [Query(count=128, kv_valid=CONTEXT)]
     for tile in (0, 8, 16):
         yield attention_case(widths.attention, queries, 8, tile=tile)
+    # Rows of a draft, for the target and for the drafter, and what the drafter keeps of a pass.
+    for tile in (0, 8, 16):
+        yield attention_case(widths.attention, [Query(count=8, kv_valid=CONTEXT)], 1, tile=tile)
+        yield attention_case(widths.drafter, [BLOCK], 1, tile=tile)
+    yield attention_case(replace(widths.drafter, window=256), [BLOCK], 1, tile=16)
+    yield prepare_case(widths.drafter, [BLOCK], BLOCK.kv_valid + BLOCK.count)
+    yield prepare_case(widths.drafter, queries, CONTEXT + 128, keys_only=True)
     # One state is kept, or one every 32 rows.
     keeping = [replace(queries[0], kept=tuple((32 * i, i) for i in range(1, 5)))]
     for chunk_rows in (NEVER_CHUNKED, 1):

@@ -22,8 +22,9 @@ typedef struct {
   const char* name;
 } MslConstant;
 
-// A hand-written SIMD form of a kernel. Runs threadgroups first .. first + count - 1 of the dispatch
-// on the calling thread; any number of threads may be inside. Returns MSL_OK or MSL_ABORTED.
+// A hand-written SIMD form of a kernel. Runs threadgroups first .. first + count - 1 of the dispatch,
+// which it may count in an order of its own, on the calling thread; any number of threads may be
+// inside. Returns MSL_OK or MSL_ABORTED.
 struct MslDispatch;
 typedef int (*MslTwin)(const struct MslDispatch* dispatch, uint64_t first, uint64_t count);
 

@@ -12,6 +12,9 @@ namespace mtlqwen::twins {
 namespace {
 
 constexpr uint32_t kMaxEntries = 16;
+// A query of as few rows, one that decodes or a draft, waits for memory: keys and values are fetched
+// ahead. Those of more find them in a cache from the second tile on, and asking costs a twentieth.
+constexpr uint32_t kFewRows = 16;
 // Finite, and exp(kMasked - kLowest) is 0: a masked key has no weight even before the first seen one.
 constexpr float kMasked = -1e30F;
 constexpr float kLowest = -1e29F;  // below any score
@@ -103,7 +106,7 @@ MTLQWEN_INLINE void finish(const State& state, const Tile& tile, uint32_t first_
 }
 
 // Keys first_key .. end_key - 1 of one split, whose rows are `stride` halves apart. fetches: each
-// product asks for what the next one reads; it costs tiles of many rows a twentieth.
+// product asks for what the next one reads.
 MTLQWEN_INLINE void attend(const Tile& tile, const _Float16* keys, const _Float16* values,
                            uint32_t stride, uint32_t first_key, uint32_t end_key, bool fetches) {
   State state;
@@ -170,16 +173,29 @@ __attribute__((min_vector_width(512))) void split_groups(const Dispatch& dispatc
                        seen};
     attend(tile, dispatch.buffer<const _Float16>(3) + plane,
            dispatch.buffer<const _Float16>(4) + plane, args.token_halves, first_key, end_key,
-           tile_rows == 1);
+           query.count <= kFewRows);
   }
+}
+
+// Tiles that share keys and values follow each other, so that the second finds them in the nearest
+// caches: `first` and `count` count down the columns of the grid.
+int run_tiles(const Dispatch& dispatch, uint64_t first, uint64_t count, uint32_t tile_rows) {
+  const uint32_t n_tiles = dispatch.groups_y();
+  for (uint64_t end = first + count; first < end; first++) {
+    if (dispatch.is_aborted()) return MSL_ABORTED;
+    split_groups(dispatch, static_cast<uint32_t>(first / n_tiles),
+                 static_cast<uint32_t>(first % n_tiles), 1, tile_rows);
+  }
+  return MSL_OK;
 }
 
 // max_entries: as many rows as it holds make a tile; 0: one row.
 int run_split(const Dispatch& dispatch, uint64_t first, uint64_t count, uint32_t max_entries) {
   const auto& args = dispatch.args<AttentionArgs>(7);
   const uint32_t n_heads = args.n_heads / args.n_kv_heads;
-  const uint32_t tile_rows = max_entries / n_heads > 1 ? max_entries / n_heads : 1;
-  const uint32_t most_joined = tile_rows == 1 ? kMaxEntries / n_heads : 1;
+  const uint32_t tile_rows = larger(max_entries / n_heads, 1);
+  if (tile_rows > 1) return run_tiles(dispatch, first, count, tile_rows);
+  const uint32_t most_joined = kMaxEntries / n_heads;
   const uint32_t width = dispatch.groups_x();
   for (uint64_t end = first + count; first < end;) {
     if (dispatch.is_aborted()) return MSL_ABORTED;
@@ -188,7 +204,7 @@ int run_split(const Dispatch& dispatch, uint64_t first, uint64_t count, uint32_t
     if (n_joined > most_joined) n_joined = most_joined;
     if (n_joined > end - first) n_joined = end - first;
     split_groups(dispatch, x, static_cast<uint32_t>(first / width), static_cast<uint32_t>(n_joined),
-                 tile_rows);
+                 1);
     first += n_joined;
   }
   return MSL_OK;

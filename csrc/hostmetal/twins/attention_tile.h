@@ -189,7 +189,7 @@ MTLQWEN_INLINE void add_dims(float (*sums)[kMaxDim], const float* fade,
   for (; d + kVecs * kLanes <= dim; d += kVecs * kLanes)
     add_tile<kEntries, kVecs>(sums, fade, weights, values, stride, known, d, next);
   if constexpr (kVecs > 1)
-    add_dims<kEntries, kVecs / 2>(sums, fade, weights, values, stride, known, d, dim, next);
+    add_dims<kEntries, (kVecs + 1) / 2>(sums, fade, weights, values, stride, known, d, dim, next);
 }
 
 template <uint32_t kEntries>
