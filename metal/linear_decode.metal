@@ -23,22 +23,16 @@ enum : uint {
   kLineBytes = 64,
 };
 
+// kOutputs outputs of kRows rows, from the first ones on.
 // kRun: elements of k that a thread takes at a time.
 template <typename Format, bool kSplit, uint kRows, uint kOutputs, typename W, uint kRun>
-kernel void
-linear_decode(device float* out [[buffer(0)]], device const float* in [[buffer(1)]],
-              device const uchar* weight [[buffer(2)]], constant LinearArgs& args [[buffer(3)]],
-              constant Pass& pass [[buffer(4)]], uint2 group [[threadgroup_position_in_grid]],
-              uint2 threads [[threads_per_threadgroup]],
-              uint thread_idx [[thread_index_in_threadgroup]]) {
+inline void multiply_block(device float* out, device const float* in, device const uchar* weight,
+                           constant LinearArgs& args, uint rows, uint first_row, uint first_output,
+                           uint thread_idx) {
   constexpr uint kElements = sizeof(W) / sizeof(float);
-  const uint first_row = group.y * kRows;
-  const uint first_output = (kSplit ? group.x : group.x * threads.x + thread_idx) * kOutputs;
-  if (!kSplit && first_output >= args.n) return;
-
   // Rows and outputs past the last one repeat it: nothing outside the arrays is read.
   device const float* x[kRows];
-  for (uint r = 0; r < kRows; r++) x[r] = in + min(first_row + r, pass.rows - 1) * args.k;
+  for (uint r = 0; r < kRows; r++) x[r] = in + min(first_row + r, rows - 1) * args.k;
   device const uchar* row[kOutputs];
   for (uint o = 0; o < kOutputs; o++) {
     row[o] = weight + min(first_output + o, args.n - 1) * Format::row_bytes(args.k);
@@ -74,9 +68,32 @@ linear_decode(device float* out [[buffer(0)]], device const float* in [[buffer(1
       float sum = fold(sums[r][o]);
       if (kSplit) sum = simd_sum(sum);
       const bool stores =
-          first_row + r < pass.rows && first_output + o < args.n && (!kSplit || thread_idx == 0);
+          first_row + r < rows && first_output + o < args.n && (!kSplit || thread_idx == 0);
       device float* target = out + (first_row + r) * args.n + first_output + o;
       if (stores) *target = kAccumulate ? *target + sum : sum;
+    }
+  }
+}
+
+template <typename Format, bool kSplit, uint kRows, uint kOutputs, typename W, uint kRun>
+kernel void
+linear_decode(device float* out [[buffer(0)]], device const float* in [[buffer(1)]],
+              device const uchar* weight [[buffer(2)]], constant LinearArgs& args [[buffer(3)]],
+              constant Pass& pass [[buffer(4)]], uint2 group [[threadgroup_position_in_grid]],
+              uint2 threads [[threads_per_threadgroup]],
+              uint thread_idx [[thread_index_in_threadgroup]]) {
+  const uint first_row = group.y * kRows;
+  const uint first_output = (kSplit ? group.x : group.x * threads.x + thread_idx) * kOutputs;
+  if (!kSplit && first_output >= args.n) return;
+
+  // All of the rows before more outputs: what is unpacked serves as many as it can.
+  constexpr uint kSums = sums_at_once<W>();
+  constexpr uint kBlockRows = kRows < kSums ? kRows : kSums;
+  constexpr uint kBlockOutputs = kOutputs < kSums / kBlockRows ? kOutputs : kSums / kBlockRows;
+  for (uint r = 0; r < kRows && (r == 0 || first_row + r < pass.rows); r += kBlockRows) {
+    for (uint o = 0; o < kOutputs && (o == 0 || first_output + o < args.n); o += kBlockOutputs) {
+      multiply_block<Format, kSplit, kBlockRows, kBlockOutputs, W, kRun>(
+          out, in, weight, args, pass.rows, first_row + r, first_output + o, thread_idx);
     }
   }
 }
