@@ -42,7 +42,8 @@ kernel void place_columns_int16(device uchar* out [[buffer(0)]],  // (rows) int1
   for (uint start = 0; start < width; start += 32) {
     const uint i = start + lane;
     // Lanes past the columns take part, and store nothing.
-    const float4 values = i < width ? x[i] : float4(0.0f);
+    float4 values = float4(0.0f);
+    if (i < width) values = x[i];
     int16_quantise(row, args.stride, i < width ? args.first + 4 * i : args.stride, values, lane);
   }
 }
