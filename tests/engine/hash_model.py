@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from checkpoints import Geometry, Model, random_model, write_hf
@@ -97,6 +98,7 @@ def least_budget(
     *,
     deterministic: bool = False,
     block_tokens: int = 128,
+    **drafting: Any,
 ) -> int:
     """What the engine says that it needs for one sequence of the whole context."""
     with pytest.raises(CapacityError, match="memory_budget: too small") as error:
@@ -108,6 +110,7 @@ def least_budget(
             memory_budget=1,
             deterministic=deterministic,
             block_tokens=block_tokens,
+            **drafting,
         )
     found = re.search(r"\(got 1 bytes, want at least (\d+)\)", str(error.value))
     assert found

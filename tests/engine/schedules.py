@@ -26,6 +26,7 @@ inject_fault: Callable[[str, int], bool] = _core._testing.inject_fault
 
 T = TypeVar("T")
 OpenEngine: TypeAlias = Callable[[random.Random], tuple[_core.Engine, int]]  # with block_tokens
+Move: TypeAlias = Callable[[], None]
 
 
 class Schedule:
@@ -50,16 +51,30 @@ class Schedule:
         self.files: list[Saved] = []
         self.met: list[list[int]] = []  # prompts of this engine
 
+    def moves(self) -> dict[Move, float]:
+        """What may be done next, and how often."""
+        faulty = 3.0 if self.faults else 0.0
+        return {
+            self.submit: 12,
+            self.plain_step: 30,
+            self.cancel: 2,
+            self.release: 2,
+            self.interrupted_step: 3,
+            self.faulty_step: faulty,
+            self.faulty_file: faulty / 3,
+            self.cut_differently: 3,
+            self.save: 3,
+            self.load: 3,
+            self.save_beside_a_step: 1,
+            self.reopen: 0.4,
+        }
+
     def run(self, n_moves: int) -> None:
         """Make n_moves moves, then let everything finish."""
-        moves = [self.submit, self.plain_step, self.cancel, self.release, self.interrupted_step]
-        moves += [self.faulty_step, self.faulty_file, self.cut_differently]
-        moves += [self.save, self.load, self.save_beside_a_step, self.reopen]
-        faulty = 3 if self.faults else 0
-        weights = [12, 30, 2, 2, 3, faulty, faulty / 3, 3, 3, 3, 1, 0.4]
+        moves = self.moves()
         with TemporaryDirectory() as folder, ThreadPoolExecutor(1) as self.other_thread:
             self.folder = Path(folder)
-            for move in self.rng.choices(moves, weights, k=n_moves):
+            for move in self.rng.choices(list(moves), list(moves.values()), k=n_moves):
                 move()
             while self.step():
                 pass
@@ -287,7 +302,7 @@ class Schedule:
             assert sequence.may_fail
             sequence.ended = "error"
             return
-        self.count_cached(sequence, poll.cached_tokens)
+        self.note_poll(sequence, poll)
         new = len(sequence.tokens)
         sequence.tokens += poll.token_ids
         assert sequence.tokens == sequence.expected[: len(sequence.tokens)]
@@ -300,7 +315,8 @@ class Schedule:
         elif poll.finish_reason is not None:
             assert (sequence.tokens, poll.finish_reason) == (sequence.expected, sequence.reason)
 
-    def count_cached(self, sequence: Tracked, cached: int) -> None:
+    def note_poll(self, sequence: Tracked, poll: Any) -> None:
+        cached: int = poll.cached_tokens
         assert cached < len(sequence.reference.prompt)
         assert cached == 0 or sequence.recall
         if cached and not sequence.cached:
@@ -311,9 +327,9 @@ class Schedule:
         sequence.cached = cached
 
     def check_logits(self, sequence: Tracked, new: int) -> None:
-        if new + 1 != len(sequence.tokens):
+        if new == len(sequence.tokens):
             return
-        expected = sequence.reference.logits(new)
+        expected = sequence.reference.logits(len(sequence.tokens) - 1)
         if expected is None:
             return
         logits = np.asarray(_core._testing.last_logits(self.engine, sequence.id), np.float32)
@@ -347,12 +363,13 @@ def run_schedules(
     *,
     n_moves: int = 60,
     faults: bool = True,
+    schedule: type[Schedule] = Schedule,
 ) -> Tally:
     """Run one schedule for each seed; a failure names the seed that repeats it."""
     tally = Tally()
     for seed in seeds:
         try:
-            Schedule(seed, references, open_engine, tally, faults=faults).run(n_moves)
+            schedule(seed, references, open_engine, tally, faults=faults).run(n_moves)
         except BaseException:
             for kind in FAULTS:
                 inject_fault(kind, 0)

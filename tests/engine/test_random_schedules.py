@@ -2,80 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import random
-from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
 import pytest
 from checkpoints import Geometry, random_model, write_gguf
-from engine.driving import run_all, submit
-from engine.hash_model import (
-    GEOMETRY,
-    bank_bytes,
-    build_hash_kernels,
-    hash_references,
-    least_budget,
-    write_hash_model,
-)
+from engine.hash_model import GEOMETRY, build_hash_kernels, hash_references, write_hash_model
+from engine.random_engines import ONLY, opener, run_alone, seeds
 from engine.schedules import OpenEngine, run_schedules
 from engine.tracking import CONTEXT, Lazy, Reference, Tally
-from mtlqwen import _core
-
-# MTLQWEN_SCHEDULE_SEED=n repeats schedule n alone.
-ONLY = os.environ.get("MTLQWEN_SCHEDULE_SEED")
-BLOCK_TOKENS = (64, 128, 256)
-TOKEN_BYTES = 4 * 2 * 64 * 2  # 4 planes of 2 heads of 64 halves each
-
-
-def seeds(first: int, n: int) -> Sequence[int]:
-    return [int(ONLY)] if ONLY else range(first, first + n)
-
-
-def opener(
-    geometry: Geometry, model: str, kernels: str, *, deterministic: bool | None = None
-) -> OpenEngine:
-    """Engines with one to eight slots, memory for all of them or for hardly more than one."""
-
-    @cache
-    def least(slots: int, block_tokens: int) -> int:
-        # Those that are not deterministic need more, so the others have memory to spare.
-        return least_budget(
-            model,
-            kernels,
-            slots,
-            deterministic=bool(deterministic),
-            block_tokens=block_tokens,
-        )
-
-    def open_engine(rng: random.Random) -> tuple[_core.Engine, int]:
-        slots, block_tokens = rng.choice((1, 2, 3, 5, 8)), rng.choice(BLOCK_TOKENS)
-        bundle_bytes = block_tokens * TOKEN_BYTES
-        # For one of a whole context, or for some of one block each, and no more.
-        block = bundle_bytes + 2 * bank_bytes(geometry, bundle_bytes)
-        others = rng.randint(slots // 2, slots - 1) * block
-        others -= (-(-CONTEXT // block_tokens) - 1) * bundle_bytes
-        scarce = least(slots, block_tokens) + max(others, 0)
-        engine = _core.Engine(
-            model,
-            kernels=kernels,
-            context=CONTEXT,
-            slots=slots,
-            memory_budget=rng.choice([None, scarce, scarce, scarce + rng.randint(1, 8) * block]),
-            prefill_share=rng.choice([0.0, 0.25, 1.0]),
-            deterministic=rng.random() < 0.5 if deterministic is None else deterministic,
-            checkpoint_interval=rng.choice([0, 16, 16, 64, 128, 512]),
-            block_tokens=block_tokens,
-            cache_memory=rng.choice(
-                [None, 1 << 30, rng.randint(2, 8) * bundle_bytes, rng.choice([0, None])]
-            ),
-        )
-        return engine, block_tokens
-
-    return open_engine
 
 
 @pytest.fixture(scope="module")
@@ -125,23 +59,6 @@ def test_two_thousand_schedules_give_what_each_sequence_gives_alone(
     check(run_schedules(seeds(1000, 2000), references, open_engine), 2000)
 
 
-class Alone:
-    """A request on the real kernels, run once with nothing else."""
-
-    def __init__(self, engine: _core.Engine, prompt: list[int], temperature: float) -> None:
-        self.prompt, self.temperature, self.seed = prompt, temperature, len(prompt)
-        n = min(40, CONTEXT - len(prompt))
-        run = submit(engine, prompt, max_tokens=n, temperature=temperature, seed=self.seed)
-        run_all(engine, [run], logits=True)
-        self._tokens, self._logits = run.token_ids, run.logits
-
-    def tokens(self, n: int) -> list[int]:
-        return self._tokens[:n]
-
-    def logits(self, i: int) -> npt.NDArray[np.float32] | None:
-        return np.asarray(self._logits[i], np.float32)
-
-
 @pytest.fixture(scope="module")
 def real_engine(
     kernels: str, tmp_path_factory: pytest.TempPathFactory
@@ -157,16 +74,7 @@ def real_engine(
     )
     path = tmp_path_factory.mktemp("real") / "model.gguf"
     write_gguf(path, random_model(geometry, seed=2))
-    alone = _core.Engine(str(path), kernels=kernels, context=CONTEXT, slots=1, deterministic=True)
-    rng = random.Random(0)
-    references: list[Reference] = []
-    longest = [rng.randrange(geometry.vocab) for _ in range(CONTEXT - 10)]
-    for length in (1, 40, 100, 115, 120, 127, 200, 250, CONTEXT - 10):
-        shared = rng.randint(0, length)
-        prompt = longest[:shared]
-        prompt += [rng.randrange(geometry.vocab) for _ in range(length - shared)]
-        references.append(Alone(alone, prompt, rng.choice([0.0, 1.0])))
-    alone.close()
+    references = run_alone(path, kernels, geometry.vocab)
     return references, opener(geometry, str(path), kernels, deterministic=True)
 
 

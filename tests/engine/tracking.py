@@ -54,6 +54,8 @@ class Tracked:
     known: int = 0  # tokens of the prompt that others of the engine begin with, too
     recall: bool = True
     cached: int = 0  # tokens of the prompt that came from the cache
+    drafted: int = 0  # proposals so far
+    accepted: int = 0
     tokens: list[int] = field(default_factory=list)
     ended: str | None = None  # finish reason, or "error"
     cancelled: bool = False
@@ -89,3 +91,7 @@ class Tally:
     loaded: int = 0  # states from files
     file_faults: int = 0
     loaded_hits: int = 0  # of prompts that the engine had not met
+    drafts: int = 0  # checked by a pass, with at least one proposal
+    all_wrong: int = 0  # of them
+    partly_right: int = 0
+    all_right: int = 0
