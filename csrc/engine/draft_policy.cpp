@@ -9,7 +9,9 @@ namespace mtlqwen {
 
 namespace {
 
-constexpr double kMargin = 1.02;       // drafts must promise so much against plain decoding
+constexpr double kMargin = 1.02;  // drafts must promise so much against plain decoding
+// The best of many estimates is more likely than others one that errs to its favour.
+constexpr double kNoiseMargin = 0.3;
 constexpr double kExploration = 0.01;  // of the time
 constexpr double kWinnings = 0.07;     // of the time that drafts have saved
 constexpr double kMostCredit = 16;     // passes of plain decoding
@@ -250,7 +252,7 @@ std::vector<DraftChoice> DraftPolicy::choose(std::span<const DraftCandidate> can
   std::vector<Plan> plans;
   for (const DraftOption& option : options_) plans.push_back(best_of(option, pass));
   Plan chosen = plans.front();
-  double least = kMargin * chosen.widths.rate();
+  double least = (kMargin + kNoiseMargin * cost_.noise()) * chosen.widths.rate();
   for (const Plan& plan : plans) {
     if (plan.widths.rate() <= least) continue;
     least = plan.widths.rate();

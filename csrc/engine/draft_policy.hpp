@@ -42,12 +42,12 @@ struct DraftChoice {
 // What a pass of these choices is to PassCost.
 [[nodiscard]] DecodeShape shape_of(std::span<const DraftChoice> choices);
 
-// Drafts only where they promise kMargin more tokens a second than plain decoding. What it learns
-// from does not depend on luck alone: now and then it tries what does not pay as far as it knows,
-// that is a drafter (or plain decoding) not used for long, a width whose time it never measured, or
-// drafts of a sequence that stopped drafting. Trials lose at most kExploration of the time
-// and kWinnings of what drafts have saved, and kMostCredit passes at once. No clock, no chance: the same calls give the same choices. Not thread
-// safe.
+// Drafts only where they promise more tokens a second than plain decoding, by a margin that grows
+// with the noise of the times. Now and then it tries what does not pay as far as it knows: a drafter
+// (or plain decoding) not used for long, a width whose time it never measured, drafts of a sequence
+// that stopped drafting. Trials lose at most kExploration of the time and kWinnings of what drafts
+// have saved, and kMostCredit passes at once. No clock, no chance: the same calls give the same
+// choices. Not thread safe.
 class DraftPolicy {
  public:
   explicit DraftPolicy(std::vector<DraftOption> drafters, const PassCostPrior& prior = {});

@@ -16,6 +16,7 @@ constexpr double kStep = 0.05;         // that a time counts for at least, as a 
 constexpr double kSurprise = 2.0;      // and so many times the mean surprise
 constexpr double kSurpriseRate = 0.2;
 constexpr double kMostSurprise = 1.0;
+constexpr double kNoiseRate = 0.02;
 constexpr float kMostWeight = 12;      // a cell follows the last passes, so many
 constexpr double kLevelRate = 0.3;     // of what an old cell did not expect goes to the level
 constexpr double kOtherDrafter = 2.0;  // squared distances between cells
@@ -149,6 +150,7 @@ void PassCost::observe(const DecodeShape& shape, double seconds) {
     cell.surprise += static_cast<float>(
         kSurpriseRate * (std::min(std::abs(surprise), kMostSurprise) - double{cell.surprise}));
     cell.weight = std::min(cell.weight + 1, kMostWeight);
+    noise_ += kNoiseRate * (std::min(std::abs(surprise), kMostSurprise) - noise_);
     level_ += kLevelRate * counted;
     cell.value += static_cast<float>((1 - kLevelRate) * counted / double{cell.weight});
   }

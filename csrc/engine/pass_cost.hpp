@@ -41,6 +41,8 @@ class PassCost {
   [[nodiscard]] std::vector<double> curve(const DecodeShape& shape, uint32_t most_rows) const;
   // Passes that its cell has seen, as far as they still count.
   [[nodiscard]] float n_measured(const DecodeShape& shape) const;
+  // By how much times surprise, as a log ratio: what a single estimate may be wrong by.
+  [[nodiscard]] double noise() const { return noise_; }
   [[nodiscard]] bool measured() const { return !known_.empty(); }
 
  private:
@@ -55,7 +57,7 @@ class PassCost {
     uint32_t height = 0;
   };
   struct Cell {
-    DecodeShape shape;      // the last one seen
+    DecodeShape shape;    // the last one seen
     float value = 0;      // log of seconds less the level
     float residual = 0;   // of value, against the line
     uint32_t n_seen = 0;  // passes, of the first ones
@@ -72,6 +74,7 @@ class PassCost {
   Terms prior_;
   Terms line_;  // seconds of each term, in units of exp(level)
   double level_ = 0;
+  double noise_ = 0;
   std::array<Cell, kDrafters * kCrowds * kHeights> cells_{};
   std::vector<Place> known_;  // cells that were measured
 };
