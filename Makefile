@@ -89,7 +89,7 @@ check-metal: $(VENV)/.installed  ## what Apple's compiler would reject: the kern
 	$(BIN)/python csrc/hostmetal/msl/check_metal.py
 
 bench: $(VENV)/.built  ## speed: kernels, and the bundled model alone, in company, and around its kernels
-	@for name in ceilings kernels decode rows prefill batch cache load overhead; do $(BIN)/python -m bench $$name || exit 1; done
+	@for name in ceilings kernels decode rows prefill batch cache load overhead spec; do $(BIN)/python -m bench $$name || exit 1; done
 
 # llama.cpp is compiled here, for this machine, whatever wheels a cache holds.
 PEERS := build/peers

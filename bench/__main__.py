@@ -10,6 +10,7 @@ from importlib import import_module
 
 BENCHMARKS = (
     *("kernels", "decode", "rows", "prefill", "batch", "cache", "load", "overhead", "peers"),
+    "spec",
     *("ceilings", "instructions", "results"),
 )
 
