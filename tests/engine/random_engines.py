@@ -62,6 +62,7 @@ def opener(
         options = dict(drafting)
         if drafting:  # none, some or all states behind the rows of a draft may be kept
             options["candidate_bytes"] = rng.choice([0, 0, 2 * bank_bytes(geometry, 1), 1 << 30])
+            options["draft_noise"] = rng.random() < 0.5
         engine = _core.Engine(
             model,
             kernels=kernels,
