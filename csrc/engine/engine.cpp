@@ -114,7 +114,10 @@ Engine::Engine(const EngineOptions& options, const Progress& progress)
   slot_owner_.assign(slots_, 0);
   stats_.device = runtime_->device.name();
   stats_.threads = runtime_->device.n_threads();
-  if (options.lock_weights) stats_.weights_locked_bytes = runtime_->weights.file_bytes();
+  if (options.lock_weights) {
+    stats_.weights_locked_bytes = runtime_->weights.file_bytes();
+    if (runtime_->dflash) stats_.weights_locked_bytes += runtime_->dflash->file_bytes();
+  }
   stats_.weights_bytes = runtime_->device_weights.mapped_bytes();
   stats_.weights_copied_bytes = runtime_->device_weights.arena_bytes();
   if (runtime_->dflash_weights) {

@@ -30,20 +30,27 @@ uint32_t choose_context(const ModelConfig& config, uint32_t wanted) {
   return wanted == 0 ? config.max_context : wanted;
 }
 
+void lock(const TensorFiles& files) {
+  for (uint32_t i = 0; i < files.n_files(); ++i) files.file(i).lock();
+}
+
 Weights open_weights(const EngineOptions& options) {
   Weights weights(options.model);
-  for (uint32_t i = 0; options.lock_weights && i < weights.n_files(); ++i) weights.file(i).lock();
+  if (options.lock_weights) lock(weights);
   return weights;
 }
 
 // What to read ahead: of locked files, nothing is left.
-std::vector<std::span<uint8_t>> pages_to_read(const Weights& weights,
-                                              const EngineOptions& options) {
+std::vector<std::span<uint8_t>> pages_to_read(const Runtime& runtime, const EngineOptions& options) {
   std::vector<std::span<uint8_t>> ranges;
   if (!options.prefetch_weights || options.lock_weights) return ranges;
-  for (uint32_t i = 0; i < weights.n_files(); ++i) {
-    ranges.emplace_back(weights.file(i).pages(), weights.file(i).page_bytes());
-  }
+  const auto add = [&](const TensorFiles& files) {
+    for (uint32_t i = 0; i < files.n_files(); ++i) {
+      ranges.emplace_back(files.file(i).pages(), files.file(i).page_bytes());
+    }
+  };
+  add(runtime.weights);
+  if (runtime.dflash) add(*runtime.dflash);
   return ranges;
 }
 
@@ -70,7 +77,9 @@ DrafterKind choose_drafter(const EngineOptions& options, const Weights& weights)
 std::optional<DflashWeights> open_dflash(DrafterKind drafter, const EngineOptions& options,
                                          const Weights& weights) {
   if (drafter != DrafterKind::kDflash) return std::nullopt;
-  return std::optional<DflashWeights>(std::in_place, options.drafter, weights.config());
+  std::optional<DflashWeights> dflash(std::in_place, options.drafter, weights.config());
+  if (options.lock_weights) lock(*dflash);
+  return dflash;
 }
 
 KvShape kv_shape(const Runtime& runtime, const EngineOptions& options, uint32_t context) {
@@ -113,7 +122,7 @@ T&& announced(const std::function<void(const char*)>& stage, const char* name, T
 Runtime::Runtime(const EngineOptions& options, const std::function<void(const char* stage)>& stage)
     : weights(open_weights(announced(stage, "weights", options))),
       drafter(choose_drafter(options, weights)), dflash(open_dflash(drafter, options, weights)),
-      prefetcher(pages_to_read(weights, options)),
+      prefetcher(pages_to_read(*this, options)),
       context(choose_context(weights.config(), options.context)),
       device(announced(stage, "device", options.kernels)), device_weights(device, weights),
       dflash_weights(wrap_dflash(device, dflash)),
@@ -139,14 +148,16 @@ Runtime::Runtime(const EngineOptions& options, const std::function<void(const ch
   divide_budget(options);
 }
 
-// States of other kernels are not the same bits.
+// States of other kernels are not the same bits, and those for another drafter lack what this one needs: of such files,
+// the tokens alone are of use.
 void Runtime::open_files() {
   if (origin) return;
-  const std::string arithmetic =
-      concat(kVersion, " ", device.arithmetic_name(), deterministic_ ? " deterministic" : "");
+  const Fingerprint contexts = fingerprint_of(weights, {.mtp = drafter == DrafterKind::kMtp,
+                                                        .dflash = dflash ? &*dflash : nullptr});
+  const std::string arithmetic = concat(kVersion, " ", device.arithmetic_name(),
+                                        deterministic_ ? " deterministic " : " ", to_hex(contexts));
   const auto* text = reinterpret_cast<const uint8_t*>(arithmetic.data());
-  const StateOrigin made{.model = fingerprint_of(weights, {.mtp = drafter == DrafterKind::kMtp,
-                                                           .dflash = dflash ? &*dflash : nullptr}),
+  const StateOrigin made{.model = fingerprint_of(weights),
                          .arithmetic = checksum({text, arithmetic.size()}),
                          .n_planes = kv_pool.layout().n_planes(),
                          .token_bytes = kv_pool.layout().token_bytes(),

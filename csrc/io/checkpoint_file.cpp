@@ -258,6 +258,7 @@ void CheckpointFile::check_engine(const StateOrigin& engine) const {
                             to_hex(own.model), ", want ", to_hex(engine.model),
                             "); open it with the model that made it"));
   }
+  if (own.arithmetic != engine.arithmetic) return;  // nobody will use its state
   if (own.n_planes != engine.n_planes || own.token_bytes != engine.token_bytes ||
       own.bank_bytes != engine.bank_bytes) {
     damaged("state has another shape than the model's");
