@@ -82,17 +82,10 @@ MTLQWEN_WIDE_INLINE Wide load_chars<Wide>(device const uchar* from) {
   return __builtin_convertvector(*(device const WideChars*)from, Wide);
 }
 
-#if !defined(__AVX512F__)
-// Eight fill the registers of AVX2 and cost less than weights unpacked twice.
 template <>
 constexpr uint sums_at_once<Wide>() {
-#ifdef __x86_64__
-  return 8;
-#else
-  return 4;
-#endif
+  return MTLQWEN_HOST_SUMS;
 }
-#endif
 
 MTLQWEN_WIDE_INLINE void store_floats(device float* to, Wide a) { *(device WideFloats*)to = a; }
 

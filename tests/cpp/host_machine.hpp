@@ -2,6 +2,7 @@
 #pragma once
 #include <Metal/Metal.hpp>
 #include <cstdint>
+#include <fstream>
 #include <functional>
 #include <future>
 #include <memory>
@@ -171,6 +172,21 @@ inline void see_mappings(MTL4::ComputeCommandEncoder* encoder) {
   encoder->barrierAfterQueueStages(MTL::StageResourceState, MTL::StageDispatch | MTL::StageBlit,
                                    MTL4::VisibilityOptionDevice |
                                        MTL4::VisibilityOptionResourceAlias);
+}
+
+// Ranges of a buffer that the operating system keeps apart.
+inline uint64_t n_regions_of(const MTL::Buffer* buffer) {
+  const uint64_t first = buffer->gpuAddress();
+  const uint64_t end = first + buffer->length();
+  std::ifstream maps("/proc/self/maps");
+  uint64_t n = 0;
+  for (std::string line; std::getline(maps, line);) {
+    size_t used = 0;
+    const uint64_t begins = std::stoull(line, &used, 16);
+    const uint64_t ends = std::stoull(line.substr(used + 1), nullptr, 16);
+    n += begins < end && ends > first;
+  }
+  return n;
 }
 
 }  // namespace mtlqwen::testing

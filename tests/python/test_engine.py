@@ -237,7 +237,10 @@ def test_wrong_call_is_told_why_and_the_engine_goes_on(
     [
         ({"device": "cuda"}, DeviceError, "[engine] device: not in this build (got 'cuda'"),
         ({"device": 1}, DeviceError, "device"),
-        ({"spec": "mtp"}, ValueError, "want 'auto' or 'off'"),
+        ({"spec": "eagle"}, ValueError, "spec: no such drafter (got 'eagle', want one of 'auto'"),
+        ({"spec": "off", "drafter": "d.gguf"}, ValueError, "drafter: not used with spec='off'"),
+        ({"drafter": "no/such.gguf"}, FileNotFoundError, "no/such.gguf"),
+        ({"candidate_memory": -1}, ValueError, "candidate_memory"),
         ({"slots": 0}, ValueError, "slots: out of range (got 0, want 1 to 32)"),
         ({"slots": 33}, ValueError, "slots"),
         ({"slots": True}, TypeError, "slots"),
@@ -296,10 +299,6 @@ def test_the_cache_is_what_the_arguments_say(
     assert asked() == (512, None, "", 10 * 2**30)
     given = {"checkpoint_interval": 0, "cache_memory": 0, "cache_dir_bytes": 1}
     assert asked(**given, cache_dir=tmp_path) == (0, 0, str(tmp_path), 1)
-
-
-def test_spec_off_and_auto_are_the_same(make_engine: MakeEngine, say: Say) -> None:
-    assert make_engine(say("x"), spec="off").generate("a") == make_engine(say("x")).generate("a")
 
 
 def test_a_model_without_template_generates_but_does_not_chat(
