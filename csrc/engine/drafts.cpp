@@ -124,7 +124,7 @@ uint32_t Engine::commit_draft_locked(Sequence& sequence, const Query& query, Com
   const DraftChoice choice{.kind = kind, .width = query.width};
   policy_->observe_draft(sequence.history, choice, sequence.ngram.match_length(), accepted);
   committed.decoded.choices.push_back(choice);
-  committed.decoded.n_tokens += 1 + accepted;
+  committed.decoded.n_accepted += accepted;
   return accepted;
 }
 

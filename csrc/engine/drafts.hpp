@@ -17,10 +17,10 @@ struct Draft {
   std::vector<int32_t> proposals{};
 };
 
-// What the decoding sequences of a pass drafted, and the tokens that they got.
+// What the decoding sequences of a pass drafted, one choice each, and how many proposals of all held.
 struct Decoded {
   std::vector<DraftChoice> choices;
-  uint32_t n_tokens = 0;
+  uint32_t n_accepted = 0;
 };
 
 // How far a commit has got through the pass's results.

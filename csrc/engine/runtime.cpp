@@ -41,7 +41,8 @@ Weights open_weights(const EngineOptions& options) {
 }
 
 // What to read ahead: of locked files, nothing is left.
-std::vector<std::span<uint8_t>> pages_to_read(const Runtime& runtime, const EngineOptions& options) {
+std::vector<std::span<uint8_t>> pages_to_read(const Runtime& runtime,
+                                              const EngineOptions& options) {
   std::vector<std::span<uint8_t>> ranges;
   if (!options.prefetch_weights || options.lock_weights) return ranges;
   const auto add = [&](const TensorFiles& files) {
@@ -152,8 +153,8 @@ Runtime::Runtime(const EngineOptions& options, const std::function<void(const ch
 // the tokens alone are of use.
 void Runtime::open_files() {
   if (origin) return;
-  const Fingerprint contexts = fingerprint_of(weights, {.mtp = drafter == DrafterKind::kMtp,
-                                                        .dflash = dflash ? &*dflash : nullptr});
+  const Fingerprint contexts = fingerprint_of(
+      weights, {.mtp = drafter == DrafterKind::kMtp, .dflash = dflash ? &*dflash : nullptr});
   const std::string arithmetic = concat(kVersion, " ", device.arithmetic_name(),
                                         deterministic_ ? " deterministic " : " ", to_hex(contexts));
   const auto* text = reinterpret_cast<const uint8_t*>(arithmetic.data());

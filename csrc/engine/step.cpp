@@ -201,6 +201,7 @@ void Engine::describe_locked(const Batch& batch, StepTrace& step) {
   StepRecord& record = step.record;
   for (const Query& query : batch.queries) {
     (is_decode(query) ? record.decode_rows : record.prefill_rows) += query.count;
+    record.drafted += query.width;
   }
   runtime_->forward.set_timer(trace_ ? trace_->timer() : nullptr);
   if (!trace_) return;
@@ -224,6 +225,7 @@ void Engine::run_pass(const Batch& batch, std::span<const PackedQuery> packed, S
       in_pass_.clear();
       const Decoded decoded = commit_locked(batch, result);
       record.rooms.leave();
+      record.accepted = decoded.n_accepted;
       count_committed_locked(record, decoded);
     }
     record.outcome = "committed";
@@ -286,7 +288,8 @@ void Engine::count_committed_locked(const StepRecord& record, const Decoded& dec
   stats_.prefill_rows += record.prefill_rows;
   stats_.decode_rows += record.decode_rows;
   if (policy_ && record.prefill_rows == 0) {
-    policy_->observe_pass(shape_of(decoded.choices), step_s, decoded.n_tokens);
+    policy_->observe_pass(shape_of(decoded.choices), step_s,
+                          static_cast<uint32_t>(decoded.choices.size()) + decoded.n_accepted);
   }
   stats_.step_s += step_s;
   stats_.gpu_s += gpu_s;

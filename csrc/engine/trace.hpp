@@ -23,6 +23,8 @@ struct StepRecord {
   uint64_t pass = 0;  // its number, from 1
   uint32_t prefill_rows = 0;
   uint32_t decode_rows = 0;
+  uint32_t drafted = 0;   // of decode_rows, proposals
+  uint32_t accepted = 0;  // of them
   uint32_t live = 0;
   uint32_t waiting = 0;
   uint64_t kv_bytes = 0;
