@@ -262,12 +262,16 @@ std::vector<DraftChoice> DraftPolicy::choose(std::span<const DraftCandidate> can
   idle_[static_cast<size_t>(chosen.option)][crowd].trials = 0;
 
   trial_rate_ = 0;
+  trial_ = nullptr;
   std::optional<Plan> trial = idle_drafter(chosen, pass);
   const bool drafter = trial.has_value();
   if (!trial) trial = unknown_time(plans, chosen, pass);
   if (!trial) trial = idle_sequences(plans, chosen, pass);
   if (trial && begin_trial(*trial, chosen.widths.rate())) {
-    if (drafter) ++idle_[static_cast<size_t>(trial->option)][crowd].trials;
+    if (drafter) {
+      trial_ = &idle_[static_cast<size_t>(trial->option)][crowd];
+      ++trial_->trials;
+    }
     chosen = std::move(*trial);
   }
   count_idle(chosen, pass);
@@ -291,7 +295,9 @@ void DraftPolicy::observe_draft(DraftHistory& history, const DraftChoice& choice
 
 void DraftPolicy::observe_pass(const DecodeShape& shape, double seconds, uint32_t tokens) {
   if (trial_rate_ > 0) {
-    credit_ -= std::clamp(seconds - tokens / trial_rate_, 0.0, trial_charge_);
+    const double lost = seconds - tokens / trial_rate_;
+    credit_ -= std::clamp(lost, 0.0, trial_charge_);
+    if (trial_ != nullptr && lost <= 0) trial_->trials = 0;
   }
   trial_rate_ = 0;
   cost_.observe(shape, seconds);

@@ -51,6 +51,8 @@ struct DraftChoice {
 class DraftPolicy {
  public:
   explicit DraftPolicy(std::vector<DraftOption> drafters, const PassCostPrior& prior = {});
+  DraftPolicy(const DraftPolicy&) = delete;  // trial_ points into it
+  DraftPolicy& operator=(const DraftPolicy&) = delete;
 
   // One choice a candidate. A pass has one device drafter at most; with kNgram among the drafters,
   // a sequence takes its match instead where that is expected to give more. The rows, one a
@@ -78,7 +80,7 @@ class DraftPolicy {
   };
   struct Idle {
     uint32_t passes = 0;  // since the kind was used
-    uint32_t trials = 0;  // since it was the best
+    uint32_t trials = 0;  // since it was the best, or a trial as good as the best
   };
   // Draft choices of one pass to be.
   struct Pass {
@@ -107,6 +109,7 @@ class DraftPolicy {
   std::array<AcceptanceProfile, kMatchClasses> ngram_;
   std::array<std::array<Idle, kCrowds>, kKinds> idle_{};
   double credit_ = 0;        // seconds that trials may lose
+  Idle* trial_ = nullptr;    // of the drafter that the trial under way is about
   double trial_rate_ = 0;    // tokens a second that the trial under way gave up; 0: there is none
   double trial_charge_ = 0;  // seconds that it may be charged at most
 };

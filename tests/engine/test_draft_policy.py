@@ -278,3 +278,11 @@ def test_every_drafter_is_tried_and_the_best_one_stays() -> None:
         run.step()
     assert {"none", "mtp", "dflash"} <= set(run.kinds)
     assert run.kinds[-200:].count("mtp") > 150
+
+
+def test_a_drafter_that_proves_better_in_its_trials_takes_over_soon() -> None:
+    run = Run(MACHINES["a CPU"], [steady(0.98)], {"mtp": 4, "dflash": 15})
+    run.laws = {"mtp": [steady(0.98)], "dflash": [steady(0.95)]}
+    for _ in range(300):
+        run.step()
+    assert run.kinds[-100:].count("dflash") > 80
