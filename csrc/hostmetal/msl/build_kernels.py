@@ -45,8 +45,8 @@ PREPROCESS = [
 ]  # fmt: skip
 # Lets metal/wide.h use vectors that Metal does not have; the strict check goes without.
 HOST_VECTORS = "-DMTLQWEN_HOST_VECTORS"
-# Its sums_at_once of 16 floats. Eight fill the registers of AVX2 and cost less than weights unpacked
-# twice.
+# Its sums_at_once, of 16 floats each. Eight fill the registers of AVX2 and cost less than weights
+# unpacked twice.
 HOST_SUMS = {"avx2": 8, "avx512": 16, "neon": 4}
 COMPILE = [
     "-x", "c++", "-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", "-fdeclspec", "-c",
