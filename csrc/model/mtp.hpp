@@ -1,6 +1,6 @@
 // The multi-token-prediction head of the model itself: one attention layer that reads the embedding of
 // a token and the hidden state before it, and tells the token after. Chained for several proposals.
-// Source: ../spec of the family: vLLM's qwen3_5_mtp.py.
+// Source: vLLM, qwen3_5_mtp.py.
 #pragma once
 #include <array>
 #include <memory>

@@ -18,8 +18,7 @@ namespace mtlqwen {
 // What a launch counts along the y axis of its grid.
 enum class Count : uint8_t { kRows, kQueries, kLogitRows, kStateWrites, kVerified };
 
-// Passes that one command buffer runs at most: the target's is 0, those of a drafter follow it in the list of launches or
-// stand before it, as they were recorded.
+// Passes of one command buffer at most: number 0 is the target's, the others are a drafter's.
 inline constexpr uint32_t kMaxPasses = 5;
 
 // The counts of one pass that size its grids.
@@ -35,6 +34,7 @@ struct PassShape {
   uint64_t n_keys = 0;  // positions that all queries look back at, their own rows included
 };
 
+// By number of the pass; one without rows is left out.
 using StepShape = std::array<PassShape, kMaxPasses>;
 
 // Bytes that a launch must read and write, each once.
