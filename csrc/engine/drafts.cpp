@@ -13,7 +13,8 @@ namespace mtlqwen {
 uint32_t count_accepted(std::span<const int32_t> proposals, std::span<const int32_t> sampled,
                         std::span<const int32_t> stop_ids) {
   uint32_t accepted = 0;
-  while (accepted < proposals.size() && proposals[accepted] == sampled[accepted] &&
+  while (accepted < proposals.size() && sampled[accepted] >= 0 &&
+         proposals[accepted] == sampled[accepted] &&
          std::ranges::find(stop_ids, sampled[accepted]) == stop_ids.end()) {
     ++accepted;
   }
@@ -30,7 +31,8 @@ void drop_draft(Query& query) {
   query.width = 0;
   query.proposals.clear();
   query.taped = false;
-  query.writes = {{.rows = query.count, .bank = 0}};
+  query.writes.resize(1);
+  query.writes.front().rows = query.count;
 }
 
 // Proposals that a sequence may have: none behind a token that ends it, and none across a boundary, whose state has to be
@@ -48,7 +50,8 @@ uint32_t Engine::most_drafted_locked(const Sequence& sequence) const {
   return next.empty() ? most : next.front() - sequence.kv_valid - 1;
 }
 
-// One for each live sequence; those that do not decode have none.
+// One for each live sequence; those that do not decode have none. Beside a prompt nobody drafts: rows are all but free where a
+// pass waits for memory, and one that is full of them does not.
 std::vector<Draft> Engine::plan_drafts_locked(std::span<Sequence* const> live) {
   std::vector<Draft> drafts(live.size());
   if (!policy_) return drafts;
@@ -65,7 +68,8 @@ std::vector<Draft> Engine::plan_drafts_locked(std::span<Sequence* const> live) {
   if (candidates.empty()) return drafts;
   const auto n_prefills = static_cast<uint32_t>(live.size() - candidates.size());
   const uint32_t rows = std::min(kSampledRows, pass_rows_) - n_prefills;
-  const std::vector<DraftChoice> choices = policy_->choose(candidates, rows);
+  std::vector<DraftChoice> choices(candidates.size());
+  if (n_prefills == 0) choices = policy_->choose(candidates, rows);
   uint32_t left = rows - static_cast<uint32_t>(candidates.size());
   for (size_t i = 0; i < candidates.size(); ++i) {
     Sequence& sequence = *live[places[i]];
@@ -74,6 +78,7 @@ std::vector<Draft> Engine::plan_drafts_locked(std::span<Sequence* const> live) {
       draft = forced_draft_locked(sequence, std::min(candidates[i].most, left));
     } else {
       draft = {.choice = choices[i]};
+      draft.choice.width = std::min(draft.choice.width, left);
       if (draft.choice.kind == DrafterKind::kNgram) {
         draft.proposals = sequence.ngram.propose(draft.choice.width);
       }
@@ -103,15 +108,6 @@ uint32_t Engine::match_locked(Sequence& sequence) const {
   if (!has_ngram_) return 0;
   sequence.ngram.append(std::span(sequence.request).subspan(sequence.ngram.n_tokens()));
   return sequence.ngram.match_length();
-}
-
-// By the tape, unless the states of all rows may be kept.
-void Engine::plan_rollback(Query& query) const {
-  const uint64_t bank = runtime_->banks.bank_bundles() * runtime_->pool.bundle_bytes();
-  query.taped = query.count * bank > candidate_bytes_;
-  for (uint32_t rows = query.taped ? query.count : 1; rows <= query.count; ++rows) {
-    query.writes.push_back({.rows = rows, .bank = 0});
-  }
 }
 
 // How many of a decoding query's proposals hold. The match is that of when it was planned: nothing has been added since.
@@ -145,8 +141,6 @@ uint32_t Engine::accepted_locked(Sequence& sequence, const Query& query, Committ
   stats_.accepted_tokens += accepted;
   return accepted;
 }
-
-std::string_view Engine::drafter() const { return runtime_->drafter_name(); }
 
 void Engine::propose(SequenceId id, std::vector<int32_t> token_ids) {
   const std::lock_guard lock(mutex_);

@@ -41,7 +41,7 @@ struct Committed {
 // The bank of the state behind so many rows of a query that was run.
 [[nodiscard]] uint32_t bank_behind(const Query& query, uint32_t rows);
 
-// Takes the draft off a query that was planned with one.
+// Takes the draft off a query that has its first write for one row.
 void drop_draft(Query& query);
 
 }  // namespace mtlqwen

@@ -98,6 +98,7 @@ Engine::Engine(const EngineOptions& options, const Progress& progress)
   vocab_ = runtime_->weights.config().vocab;
   checkpoint_interval_ = options.checkpoint_interval;
   candidate_bytes_ = options.candidate_bytes;
+  drafter_ = runtime_->drafter_name();
   if (runtime_->drafts()) {
     const std::vector<DraftOption> drafters = runtime_->draft_options();
     has_ngram_ =
@@ -201,7 +202,7 @@ Poll Engine::poll(SequenceId id) {
               .n_prompt = sequence.n_prompt,
               .n_completion = sequence.n_completion(),
               .n_cached = sequence.cached_tokens,
-              .drafter = runtime_->drafter_name(),
+              .drafter = drafter_,
               .drafts = sequence.drafts};
   sequence.polled = sequence.request.size();
   if (sequence.n_completion() > 0) {

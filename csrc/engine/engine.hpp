@@ -59,14 +59,14 @@ struct Poll {
 struct Stats {
   std::string device;
   uint32_t threads = 0;  // that run kernels; 0 on a GPU
-  // memory_bytes is the sum of weights, copies, arenas and the pool.
+  // memory_bytes is the sum of weights, copies, the drafter's, arenas and the pool.
   uint64_t memory_bytes = 0;          // owned by the engine
   uint64_t budget_bytes = 0;          // what memory_bytes may reach
   uint64_t weights_bytes = 0;         // mapped from files
   uint64_t weights_locked_bytes = 0;  // of the files, locked in memory
   uint64_t weights_copied_bytes =
       0;                     // small vectors, and tensors that kernels cannot read in place
-  uint64_t arena_bytes = 0;  // activations, control arrays, kernel arguments, rope
+  uint64_t arena_bytes = 0;  // activations, control arrays, kernel arguments, rope, tape
   uint64_t pool_bytes = 0;   // heaps for keys, values and GDN states
   uint64_t kv_bytes = 0;     // of it, keys and values bound to sequences
   uint64_t bank_bytes = 0;   // of it, banks of GDN states, spares included
@@ -148,7 +148,7 @@ class Engine {
   bool stop_trace();
 
   // Who proposes: "off", "ngram", "mtp" or "dflash".
-  [[nodiscard]] std::string_view drafter() const;
+  [[nodiscard]] std::string_view drafter() const { return drafter_; }
   [[nodiscard]] uint32_t context() const { return context_; }
   [[nodiscard]] uint32_t slots() const { return slots_; }
   [[nodiscard]] uint32_t vocab() const { return vocab_; }
@@ -180,6 +180,7 @@ class Engine {
   [[nodiscard]] Batch plan_locked();
   void reserve_locked(Batch& batch);
   [[nodiscard]] bool reserve_one_locked(Sequence& sequence, Query& query);
+  void reserve_draft_locked(Query& query);
   [[nodiscard]] bool make_room_locked(const Query& query);
   [[nodiscard]] bool make_room_locked(uint32_t n_bundles, uint32_t n_banks);
   [[nodiscard]] bool has_room_locked(uint32_t n_bundles, uint32_t n_banks);
@@ -213,7 +214,6 @@ class Engine {
   [[nodiscard]] uint32_t most_drafted_locked(const Sequence& sequence) const;
   [[nodiscard]] uint32_t match_locked(Sequence& sequence) const;
   [[nodiscard]] Draft forced_draft_locked(Sequence& sequence, uint32_t most);
-  void plan_rollback(Query& query) const;
   [[nodiscard]] uint32_t commit_draft_locked(Sequence& sequence, const Query& query,
                                              Committed& committed);
   [[nodiscard]] uint32_t accepted_locked(Sequence& sequence, const Query& query,
@@ -243,6 +243,7 @@ class Engine {
   uint32_t slots_ = 0;
   uint32_t vocab_ = 0;
   std::vector<int32_t> eos_ids_;
+  std::string_view drafter_;  // see drafter()
   std::unique_ptr<Runtime> runtime_;
   std::mutex mutex_;
   std::map<SequenceId, Sequence> sequences_;  // in order of arrival

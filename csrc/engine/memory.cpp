@@ -39,7 +39,8 @@ uint64_t Engine::free_bundles_locked() const {
   return runtime_->pool.n_free() + uint64_t{banks.n_spare()} * banks.bank_bundles();
 }
 
-// Memory for every row of the plan, the oldest sequence first. Who loses its slot for it leaves the batch.
+// Memory for every row of the plan, the oldest sequence first. Who loses its slot for it leaves the batch. Drafts get what is
+// left then: nobody loses a slot or a checkpoint for them.
 void Engine::reserve_locked(Batch& batch) {
   for (Query& query : batch.queries) {
     Sequence& sequence = sequences_.at(query.sequence);
@@ -51,19 +52,20 @@ void Engine::reserve_locked(Batch& batch) {
                 [&](const Query& query) { return !sequences_.at(query.sequence).slot; });
   batch.rows = 0;
   for (Query& query : batch.queries) {
+    if (query.width > 0) reserve_draft_locked(query);
     query.first_row = std::exchange(batch.rows, batch.rows + query.count);
   }
 }
 
 // False: the pool is full, but not of this sequence alone. What cannot be mended by waiting ends the sequence.
 bool Engine::reserve_one_locked(Sequence& sequence, Query& query) {
-  if (query.width > 0 && !make_room_locked(query)) drop_draft(query);
   if (!make_room_locked(query)) {
     query.writes.erase(query.writes.begin(), query.writes.end() - 1);  // no checkpoints, then
     if (!make_room_locked(query)) return false;
   }
   try {
-    runtime_->kv_pool.reserve(query.slot, query.kv_valid + query.count, query.kv_valid);
+    runtime_->kv_pool.reserve(query.slot, query.kv_valid + query.count - query.width,
+                              query.kv_valid);
     for (StateWrite& write : query.writes) {
       pass_banks_.reserve(pass_banks_.size() + 1);
       write.bank = runtime_->banks.take();
@@ -80,11 +82,35 @@ bool Engine::reserve_one_locked(Sequence& sequence, Query& query) {
 bool Engine::make_room_locked(const Query& query) {
   const auto n_banks = static_cast<uint32_t>(query.writes.size());
   for (;;) {
-    const uint32_t n_bundles =
-        runtime_->kv_pool.missing_bundles(query.slot, query.kv_valid + query.count, query.kv_valid);
+    const uint32_t n_bundles = runtime_->kv_pool.missing_bundles(
+        query.slot, query.kv_valid + query.count - query.width, query.kv_valid);
     if (has_room_locked(n_bundles, n_banks)) return true;
     if (!runtime_->cache.evict_one()) return false;
   }
+}
+
+// A state for each row where they may be kept and fit; else the tape, and the one bank that the query has. A draft whose
+// keys and values do not fit is dropped.
+void Engine::reserve_draft_locked(Query& query) {
+  const uint32_t n_tokens = query.kv_valid + query.count;
+  const uint32_t n_bundles =
+      runtime_->kv_pool.missing_bundles(query.slot, n_tokens, query.kv_valid);
+  const uint64_t state_bytes = runtime_->banks.bank_bundles() * runtime_->pool.bundle_bytes();
+  query.taped =
+      query.count * state_bytes > candidate_bytes_ || !has_room_locked(n_bundles, query.width);
+  if (query.taped && !has_room_locked(n_bundles, 0)) return drop_draft(query);
+  try {
+    runtime_->kv_pool.reserve(query.slot, n_tokens, query.kv_valid);
+    for (uint32_t rows = query.count; !query.taped && rows > 1; --rows) {
+      pass_banks_.reserve(pass_banks_.size() + 1);
+      query.writes.push_back({.rows = rows, .bank = runtime_->banks.take()});
+      pass_banks_.push_back(query.writes.back().bank);
+    }
+  } catch (const Error&) {  // what was taken is the pass's, or stays reserved
+    return drop_draft(query);
+  }
+  query.writes.front().rows = query.taped ? query.count : 1;
+  std::ranges::sort(query.writes, {}, &StateWrite::rows);
 }
 
 bool Engine::make_room_locked(uint32_t n_bundles, uint32_t n_banks) {

@@ -171,7 +171,7 @@ Batch Engine::plan_locked() {
                              .proposals = drafts[i].proposals});
     Query& query = batch.queries.back();
     if (query.width > 0) {
-      plan_rollback(query);
+      query.writes = {{.rows = 1, .bank = 0}};  // reserve says how it is rolled back
     } else {
       plan_writes_locked(*live[i], query);
     }

@@ -6,6 +6,8 @@ namespace mtlqwen {
 
 namespace {
 
+static_assert(kMtpSteps + 1 <= kMaxPasses);
+
 const std::string kLayer = "mtp.layers.0.";
 
 bool wants_int16(const DraftedTarget& target) {

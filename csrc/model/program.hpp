@@ -1,4 +1,4 @@
-// The forward pass as a flat list of launches. The layer walk (forward.cpp) runs once, when the
+// The forward pass as a flat list of launches. The walk over the layers (forward.cpp, layer_walk.cpp) runs once, when the
 // model is loaded, and records what to launch: pipelines, buffers, grids, and where barriers must
 // stand. A pass only replays the list.
 #pragma once
