@@ -103,8 +103,8 @@ class Engine(Calls, AsyncCalls, SessionCalls):
         cache_dir_bytes: the size that it is kept below; what was used longest ago goes first.
         spec: who proposes tokens, so that one pass of the model may confirm several: ``"dflash"``
             (a drafter model), ``"mtp"`` (the model's own prediction head), ``"ngram"`` (what the
-            text itself says twice), ``"auto"`` (the first of these that is there, as far as it
-            makes things faster) or ``"off"``. The text does not depend on it.
+            text itself repeats), ``"auto"`` (n-grams, and the first of the others that is there)
+            or ``"off"``. As much as makes things faster; the text does not depend on it.
             docs/speculation.md tells more.
         drafter: the DFlash drafter of ``"auto"`` and ``"dflash"``: a path or a hub id, as
             ``model``. Unset: the one that lies beside the model, if there is one.
@@ -115,7 +115,7 @@ class Engine(Calls, AsyncCalls, SessionCalls):
             called with (stage, done, total). Unset: shown on a terminal.
 
     Raises:
-        FileNotFoundError: there is no such model.
+        FileNotFoundError: there is no such model, or no such drafter.
         FormatError: a file of the model is broken.
         ModelError: the model is not one that this version runs.
         CapacityError: memory does not suffice, or may not be locked.

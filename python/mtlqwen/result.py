@@ -50,7 +50,8 @@ class Speculation:
     """What drafting did for one generation. The text is the same without it.
 
     Attributes:
-        drafter: who proposed tokens: ``off``, ``ngram``, ``mtp`` or ``dflash``.
+        drafter: the engine's: ``off``, ``ngram``, ``mtp`` or ``dflash``; with ``spec="auto"``
+            n-grams may have taken its place.
         passes: passes of the model that checked a draft.
         drafted: tokens proposed in them.
         accepted: of these, the ones that the model would have generated itself.
