@@ -33,7 +33,7 @@ from bench.questions import PREDICTABLE, Question, read_questions
 from bench.report import Cell, Report, Spread, parse, reported
 
 DRAFTERS = ("off", "ngram", "mtp", "dflash", "auto")
-MOST_DRAFTED: int = _core._testing.MOST_DRAFTED
+MOST_WIDTH: int = _core._testing.MOST_WIDTH
 LEARNING = 20  # groups that engines run before they are measured
 
 
@@ -88,7 +88,7 @@ def report_speed(report: Report, asked: Asked) -> None:
         rounds = measure_speed(asked, n)
         kinds = list(rounds[0]["off"])
         add_speed(report, n, rounds, kinds)
-        if set(PREDICTABLE) <= set(kinds):
+        if set(PREDICTABLE) < set(kinds):
             add_speed(report, n, rounds, PREDICTABLE)
 
 
@@ -106,7 +106,7 @@ def report_acceptance(report: Report, asked: Asked) -> None:
         if spec in ("off", "auto"):
             continue
         engine = open_drafting(spec)
-        _core._testing.force_width(engine, MOST_DRAFTED)
+        _core._testing.force_width(engine, MOST_WIDTH)
         of_kind: dict[str, Drafts] = {"all": Drafts()}
         for kind, group in groups_of(asked, 1):
             passes = run_watched(engine, group, asked).passes
@@ -114,7 +114,7 @@ def report_acceptance(report: Report, asked: Asked) -> None:
             of_kind["all"].passes += passes
         engine.close()
         for kind, drafts in of_kind.items():
-            shares = [drafts.accepted_at(place) for place in range(MOST_DRAFTED)]
+            shares = [drafts.accepted_at(place) for place in range(MOST_WIDTH)]
             cells = ["" if share is None else round(share, 3) for share in shares]
             report.add(spec, kind, drafts.per_pass, *cells)
 
@@ -130,7 +130,7 @@ def report_widths(report: Report, asked: Asked) -> None:
             drafts.passes += run_watched(engine, group, asked).passes
         engine.close()
         chosen = Counter(drafted.width for drafted in drafts.passes)
-        shares = [round(chosen[w] / len(drafts.passes), 3) for w in range(MOST_DRAFTED + 1)]
+        shares = [round(chosen[w] / len(drafts.passes), 3) for w in range(MOST_WIDTH + 1)]
         report.add(n, spec, drafts.per_pass, *shares)
 
 
@@ -191,7 +191,7 @@ def report_sampling(report: Report, asked: Asked) -> None:
             continue
         for draft_noise in (False, True):
             engine = open_drafting(spec, draft_noise=draft_noise)
-            _core._testing.force_width(engine, MOST_DRAFTED)
+            _core._testing.force_width(engine, MOST_WIDTH)
             drafts = Drafts()
             for _, group in groups_of(asked, 4):
                 drafts.passes += run_watched(engine, group, asked, temperature=0.7).passes
@@ -210,7 +210,7 @@ SPEED = (
     *("together", "texts", "drafter", "tokens/s", "decode tokens/s"),
     *("against off", "tokens/pass"),
 )
-PLACES = tuple(str(place + 1) for place in range(MOST_DRAFTED))
+PLACES = tuple(str(place + 1) for place in range(MOST_WIDTH))
 COLUMNS = {
     "speed": SPEED,
     "kinds": SPEED,

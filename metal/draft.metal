@@ -6,11 +6,11 @@
 //   shift_rows            out[r] = in[r - 1]; a query's first row is the seed of its bank, the row
 //                         before it in an earlier pass, and zeros at position 0
 //   keep_seeds            the seed of a written bank = the last row of its state in `in`
-//   keep_verified_seeds   the same of the last row that a verified query keeps
+//   keep_taped_seeds   the same of the last row that a taped query keeps
 //   scatter_ids           out[places[i]] = ids[i]
 //   verify                accepted[i] of VerifyArgs i (kernel_args.h)
 //
-// Grid (1, count): of rows, of writes, of verified queries or of ids; one simdgroup each. Numbers of
+// Grid (1, count): of rows, of writes, of drafts, of taped ones or of ids; one simdgroup each. Numbers of
 // columns are multiples of 4, for int16 rows of 32; offsets of seeds multiples of 4.
 #include <metal_stdlib>
 
@@ -83,15 +83,15 @@ kernel void keep_seeds(device float* banks [[buffer(0)]],     // (banks, bank_fl
   copy_floats(banks + seed_at(write.bank, args), in + row * args.dim, args.dim, lane);
 }
 
-kernel void keep_verified_seeds(device float* banks [[buffer(0)]],     // (banks, bank_floats)
-                                device const float* in [[buffer(1)]],  // (rows, dim)
-                                device const QueryArgs* queries [[buffer(2)]],
-                                device const VerifyArgs* verifies [[buffer(3)]],  // (n_verified)
-                                device const uint* accepted [[buffer(4)]],        // (n_verified)
-                                constant SeedArgs& args [[buffer(5)]],
-                                constant Pass& pass [[buffer(6)]],
-                                uint2 group [[threadgroup_position_in_grid]],
-                                uint lane [[thread_index_in_simdgroup]]) {
+kernel void keep_taped_seeds(device float* banks [[buffer(0)]],     // (banks, bank_floats)
+                             device const float* in [[buffer(1)]],  // (rows, dim)
+                             device const QueryArgs* queries [[buffer(2)]],
+                             device const VerifyArgs* verifies [[buffer(3)]],  // (n_taped)
+                             device const uint* accepted [[buffer(4)]],        // (n_taped)
+                             constant SeedArgs& args [[buffer(5)]],
+                             constant Pass& pass [[buffer(6)]],
+                             uint2 group [[threadgroup_position_in_grid]],
+                             uint lane [[thread_index_in_simdgroup]]) {
   device const VerifyArgs& check = verifies[group.y];
   const uint row = queries[check.query].first_row + accepted[group.y];
   copy_floats(banks + seed_at(check.bank, args), in + row * args.dim, args.dim, lane);

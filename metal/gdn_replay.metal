@@ -1,4 +1,4 @@
-// The states of verified queries after the rows that were accepted, made from the tape: those that
+// The states of taped queries after the rows that were accepted, made from the tape: those that
 // gdn_recurrent and gdn_conv_state would have kept after as many rows, bit for bit.
 #include <metal_stdlib>
 
@@ -30,13 +30,13 @@ inline void replay(device float* banks, device const float* rows, device const Q
   for (uint i = 0; i < kQuads; i++) to[i * 4] = state[i];
 }
 
-// Grid (n_layers * (Hv * Dv / 8 + C / head_dim), n_verified): of each layer the states, then the conv
+// Grid (n_layers * (Hv * Dv / 8 + C / head_dim), n_taped): of each layer the states, then the conv
 // states. No bank that a query reads is written.
 kernel void gdn_replay(device float* banks [[buffer(0)]],
                        device const float* tape [[buffer(1)]],  // (n_layers, tape rows)
                        device const QueryArgs* queries [[buffer(2)]],
-                       device const VerifyArgs* verifies [[buffer(3)]],  // (n_verified)
-                       device const uint* accepted [[buffer(4)]],        // (n_verified)
+                       device const VerifyArgs* verifies [[buffer(3)]],  // (n_taped)
+                       device const uint* accepted [[buffer(4)]],        // (n_taped)
                        constant GdnReplayArgs& all [[buffer(5)]], constant Pass& pass [[buffer(6)]],
                        uint2 group [[threadgroup_position_in_grid]],
                        uint lane [[thread_index_in_simdgroup]]) {

@@ -49,12 +49,12 @@ struct StateWriteArgs {
 
 // The check of one query's draft. Its rows are the anchor and `width` proposals; logit row first_logit + i is what the
 // target says behind row i. accepted: the proposals that equal what the target says in their place, up to the first that
-// does not, or that the target ends with.
+// does not, or that the target ends with. Those of taped queries stand before the others.
 struct VerifyArgs {
   MTLQWEN_UINT query;
   MTLQWEN_UINT first_logit;
   MTLQWEN_UINT width;
-  MTLQWEN_UINT bank;        // for the state after 1 + accepted rows, made from the tape
+  MTLQWEN_UINT bank;        // of a taped query: for the state after 1 + accepted rows
   MTLQWEN_UINT first_stop;  // its ids that end a text are stops[first_stop .. first_stop + n_stops)
   MTLQWEN_UINT n_stops;
   MTLQWEN_UINT reserved[2];

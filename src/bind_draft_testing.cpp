@@ -1,4 +1,4 @@
-// _core._testing: how drafts are chosen. Kinds are 'none', 'ngram', 'mtp' and 'dflash'.
+// _core._testing: how drafts are chosen.
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
@@ -19,15 +19,11 @@ using namespace nb::literals;
 namespace mtlqwen {
 namespace {
 
-constexpr std::array<const char*, 4> kKinds = {"none", "ngram", "mtp", "dflash"};
-
 DrafterKind kind_of(const std::string& name) {
-  const auto found = std::ranges::find(kKinds, name);
-  if (found == kKinds.end()) throw std::invalid_argument("no such drafter: " + name);
-  return static_cast<DrafterKind>(found - kKinds.begin());
+  const std::optional<DrafterKind> kind = drafter_named(name);
+  if (!kind) throw std::invalid_argument("no such drafter: " + name);
+  return *kind;
 }
-
-std::string name_of(DrafterKind kind) { return kKinds[static_cast<size_t>(kind)]; }
 
 DecodeShape shape(const std::string& kind, uint32_t n_sequences, uint32_t rows, uint32_t steps) {
   return {.kind = kind_of(kind), .n_sequences = n_sequences, .rows = rows, .steps = steps};
@@ -73,11 +69,11 @@ describe_pass(const std::vector<NamedChoice>& named) {
     choices.push_back({.kind = kind_of(kind), .width = width});
   }
   const DecodeShape pass = shape_of(choices);
-  return {name_of(pass.kind), pass.n_sequences, pass.rows, pass.steps};
+  return {std::string(name_of(pass.kind)), pass.n_sequences, pass.rows, pass.steps};
 }
 
 void init_parts(nb::module_& testing) {
-  testing.attr("MOST_DRAFTED") = kMostDrafted;
+  testing.attr("MOST_WIDTH") = kMostWidth;
   testing.attr("NGRAM_LIMITS") = std::array<uint32_t, 3>{kNgramLeast, kNgramMost, kNgramLooked};
   nb::class_<NgramIndex>(testing, "NgramIndex")
       .def(nb::init<>())

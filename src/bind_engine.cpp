@@ -5,8 +5,6 @@
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 
-#include <algorithm>
-#include <array>
 #include <stdexcept>
 
 #include "base/error.hpp"
@@ -22,10 +20,9 @@ namespace {
 
 using PythonProgress = std::optional<std::function<void(const std::string&, uint64_t, uint64_t)>>;
 
-Spec to_spec(const std::string& name) {
-  constexpr std::array<std::string_view, 5> kNames = {"off", "ngram", "mtp", "dflash", "auto"};
-  const auto found = std::ranges::find(kNames, name);
-  if (found != kNames.end()) return static_cast<Spec>(found - kNames.begin());
+std::optional<DrafterKind> to_spec(const std::string& name) {
+  const std::optional<DrafterKind> kind = drafter_named(name);
+  if (kind || name == "auto") return kind;
   throw std::invalid_argument(concat("[engine] spec: not a drafter (got '", name,
                                      "', want off, ngram, mtp, dflash or auto)"));
 }

@@ -1,8 +1,10 @@
 // The nouns that every room shares, as plain data. Glossary: docs/glossary.md.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace mtlqwen {
@@ -17,6 +19,17 @@ using SequenceId = uint64_t;
 
 // Who proposes tokens: nobody, the text itself, the model's own prediction head, a DFlash model.
 enum class DrafterKind : uint8_t { kNone, kNgram, kMtp, kDflash };
+inline constexpr std::array<std::string_view, 4> kDrafterNames = {"off", "ngram", "mtp", "dflash"};
+[[nodiscard]] constexpr std::string_view name_of(DrafterKind kind) {
+  return kDrafterNames.at(static_cast<size_t>(kind));
+}
+// None: nobody is called so.
+[[nodiscard]] constexpr std::optional<DrafterKind> drafter_named(std::string_view name) {
+  for (size_t i = 0; i < kDrafterNames.size(); ++i) {
+    if (kDrafterNames.at(i) == name) return static_cast<DrafterKind>(i);
+  }
+  return std::nullopt;
+}
 
 // How the next token of a sequence is chosen.
 struct Sampling {

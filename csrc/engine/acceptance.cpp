@@ -37,10 +37,10 @@ void AcceptanceProfile::observe(uint32_t width, uint32_t accepted) {
   tally_.add(width, accepted, kKeepProfile);
 }
 
-std::array<float, kMostDrafted> AcceptanceProfile::conditionals() const {
-  std::array<float, kMostDrafted> conditionals{};
+std::array<float, kMostWidth> AcceptanceProfile::conditionals() const {
+  std::array<float, kMostWidth> conditionals{};
   float prior = prior_;
-  for (uint32_t i = 0; i < kMostDrafted; ++i) {
+  for (uint32_t i = 0; i < kMostWidth; ++i) {
     prior = std::clamp(tally_.share(i, prior, kProfileWeight), kLeast, kMost);
     conditionals[i] = prior;
   }
@@ -52,8 +52,8 @@ void Acceptance::observe(const AcceptanceProfile& profile, uint32_t width, uint3
     ++idle_;
     return;
   }
-  const std::array<float, kMostDrafted> conditionals = profile.conditionals();
-  std::array<float, kMostDrafted + 1> hazard{};  // [i]: of the first i proposals
+  const std::array<float, kMostWidth> conditionals = profile.conditionals();
+  std::array<float, kMostWidth + 1> hazard{};  // [i]: of the first i proposals
   for (uint32_t i = 0; i < width; ++i) {
     hazard[i + 1] = hazard[i] - std::log(conditionals[i]);
   }
@@ -83,10 +83,10 @@ void Acceptance::observe(const AcceptanceProfile& profile, uint32_t width, uint3
 Chain Acceptance::chain(const AcceptanceProfile& profile) const {
   // Mean of the factor: rejections are Poisson of the hazard, its prior is a gamma law of mean 1.
   const float factor = (kHazardWeight + rejections_) / (kHazardWeight + hazard_);
-  const std::array<float, kMostDrafted> conditionals = profile.conditionals();
+  const std::array<float, kMostWidth> conditionals = profile.conditionals();
   Chain chain{};
   float all = 1.0F;
-  for (uint32_t i = 0; i < kMostDrafted; ++i) {
+  for (uint32_t i = 0; i < kMostWidth; ++i) {
     const float prior = std::pow(conditionals[i], factor);
     all *= std::clamp(tally_.share(i, prior, kPlaceWeight), kLeast, kMost);
     chain[i] = all;

@@ -3,12 +3,12 @@
 #include <array>
 #include <cstdint>
 
+#include "base/types.hpp"
+
 namespace mtlqwen {
 
-inline constexpr uint32_t kMostDrafted = 15;  // proposals of one sequence in one pass
-
 // [i]: probability that the first i + 1 proposals are all accepted; never rises with i.
-using Chain = std::array<float, kMostDrafted>;
+using Chain = std::array<float, kMostWidth>;
 
 // By place in a draft: how often a proposal was reached (all before it were accepted), and how
 // often it was then accepted itself. Older passes weigh less.
@@ -21,8 +21,8 @@ class DraftTally {
   }
 
  private:
-  std::array<float, kMostDrafted> reached_{};
-  std::array<float, kMostDrafted> accepted_{};
+  std::array<float, kMostWidth> reached_{};
+  std::array<float, kMostWidth> accepted_{};
 };
 
 // One drafter's acceptance over all sequences of an engine: what a new sequence is taken to be like.
@@ -33,7 +33,7 @@ class AcceptanceProfile {
   explicit AcceptanceProfile(float prior) : prior_(prior) {}
   void observe(uint32_t width, uint32_t accepted);
   // [i]: probability that proposal i is accepted, given that those before it were.
-  [[nodiscard]] std::array<float, kMostDrafted> conditionals() const;
+  [[nodiscard]] std::array<float, kMostWidth> conditionals() const;
 
  private:
   float prior_;

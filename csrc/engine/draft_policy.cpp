@@ -95,7 +95,7 @@ DraftPolicy::Plan DraftPolicy::assign(const DraftOption& option, const Pass& pas
   plan.steps = option.most;
   for (const DraftCandidate& candidate : pass.candidates) {
     DrafterKind kind = option.kind;
-    const uint32_t most = std::min(candidate.most, kMostDrafted);
+    const uint32_t most = std::min(candidate.most, kMostWidth);
     WidthCandidate chosen{};
     if (is_device(kind)) {
       chosen = {.chain = chain_of(candidate, kind), .most = std::min(most, option.most)};

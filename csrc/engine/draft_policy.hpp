@@ -21,7 +21,7 @@ struct DraftHistory {
   uint32_t idle = 0;  // decode passes since its last draft
 };
 
-// A drafter that the engine may use; `most`: proposals, at most kMostDrafted.
+// A drafter that the engine may use; `most`: proposals, at most kMostWidth.
 struct DraftOption {
   DrafterKind kind = DrafterKind::kNone;
   uint32_t most = 0;

@@ -10,7 +10,7 @@ namespace mtlqwen {
 
 struct WidthCandidate {
   Chain chain{};
-  uint32_t most = 0;  // proposals that it may get, at most kMostDrafted
+  uint32_t most = 0;  // proposals that it may get, at most kMostWidth
 };
 
 struct WidthPlan {

@@ -10,17 +10,6 @@
 
 namespace mtlqwen {
 
-uint32_t count_accepted(std::span<const int32_t> proposals, std::span<const int32_t> sampled,
-                        std::span<const int32_t> stop_ids) {
-  uint32_t accepted = 0;
-  while (accepted < proposals.size() && sampled[accepted] >= 0 &&
-         proposals[accepted] == sampled[accepted] &&
-         std::ranges::find(stop_ids, sampled[accepted]) == stop_ids.end()) {
-    ++accepted;
-  }
-  return accepted;
-}
-
 uint32_t bank_behind(const Query& query, uint32_t rows) {
   if (query.taped) return query.writes.back().bank;
   return std::ranges::find(query.writes, rows, &StateWrite::rows)->bank;
@@ -69,7 +58,7 @@ std::vector<Draft> Engine::plan_drafts_locked(std::span<Sequence* const> live) {
   const auto n_prefills = static_cast<uint32_t>(live.size() - candidates.size());
   const uint32_t rows = std::min(kSampledRows, pass_rows_) - n_prefills;
   std::vector<DraftChoice> choices(candidates.size());
-  if (n_prefills == 0) choices = policy_->choose(candidates, rows);
+  if (n_prefills == 0 && !forced_width_) choices = policy_->choose(candidates, rows);
   uint32_t left = rows - static_cast<uint32_t>(candidates.size());
   for (size_t i = 0; i < candidates.size(); ++i) {
     Sequence& sequence = *live[places[i]];
@@ -92,7 +81,7 @@ std::vector<Draft> Engine::plan_drafts_locked(std::span<Sequence* const> live) {
 Draft Engine::forced_draft_locked(Sequence& sequence, uint32_t most) {
   Draft draft{.proposals = std::exchange(sequence.forced_draft, {})};
   if (draft.proposals.empty() && forced_width_) {
-    draft.choice = {.kind = runtime_->drafter,
+    draft.choice = {.kind = runtime_->drafter_kind,
                     .width = std::min({*forced_width_, most, runtime_->most_width()})};
     if (draft.choice.kind != DrafterKind::kNgram) return draft;
     draft.proposals = sequence.ngram.propose(draft.choice.width);
@@ -115,7 +104,7 @@ uint32_t Engine::commit_draft_locked(Sequence& sequence, const Query& query, Com
   const uint32_t accepted = query.width > 0 ? accepted_locked(sequence, query, committed) : 0;
   if (!policy_) return accepted;
   const DrafterKind kind = query.width == 0          ? DrafterKind::kNone
-                           : query.proposals.empty() ? runtime_->drafter
+                           : query.proposals.empty() ? runtime_->drafter_kind
                                                      : DrafterKind::kNgram;
   const DraftChoice choice{.kind = kind, .width = query.width};
   policy_->observe_draft(sequence.history, choice, sequence.ngram.match_length(), accepted);
@@ -128,10 +117,7 @@ uint32_t Engine::accepted_locked(Sequence& sequence, const Query& query, Committ
   const PassResult& result = committed.result;
   const std::span<const int32_t> proposals =
       result.input_ids.subspan(query.first_row + 1, query.width);
-  const uint32_t accepted =
-      query.taped ? result.accepted[committed.n_taped++]
-                  : count_accepted(proposals, result.sampled.subspan(committed.n_sampled),
-                                   sequence.options.stop_ids);
+  const uint32_t accepted = result.accepted[committed.n_drafts++];
   sequence.last_draft.assign(proposals.begin(), proposals.end());
   ++sequence.drafts.passes;
   sequence.drafts.drafted += query.width;

@@ -28,15 +28,9 @@ struct Committed {
   const PassResult& result;
   Clock::time_point now;
   uint32_t n_sampled = 0;
-  uint32_t n_taped = 0;
+  uint32_t n_drafts = 0;
   Decoded decoded{};
 };
-
-// Proposals that hold: those that the target says in their places, up to the first that it does not,
-// or that ends the text. As `verify` (metal/draft.metal) counts them.
-[[nodiscard]] uint32_t count_accepted(std::span<const int32_t> proposals,
-                                      std::span<const int32_t> sampled,
-                                      std::span<const int32_t> stop_ids);
 
 // The bank of the state behind so many rows of a query that was run.
 [[nodiscard]] uint32_t bank_behind(const Query& query, uint32_t rows);

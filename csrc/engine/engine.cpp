@@ -98,7 +98,7 @@ Engine::Engine(const EngineOptions& options, const Progress& progress)
   vocab_ = runtime_->weights.config().vocab;
   checkpoint_interval_ = options.checkpoint_interval;
   candidate_bytes_ = options.candidate_bytes;
-  drafter_ = runtime_->drafter_name();
+  drafter_ = name_of(runtime_->drafter_kind);
   if (runtime_->drafts()) {
     const std::vector<DraftOption> drafters = runtime_->draft_options();
     has_ngram_ =

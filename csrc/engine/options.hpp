@@ -4,11 +4,9 @@
 #include <optional>
 #include <string>
 
-namespace mtlqwen {
+#include "base/types.hpp"
 
-// Who proposes tokens: nobody, the text itself, the model's own prediction head, a DFlash model; kAuto: the best of what
-// is there.
-enum class Spec : uint8_t { kOff, kNgram, kMtp, kDflash, kAuto };
+namespace mtlqwen {
 
 struct EngineOptions {
   std::string model;     // a .gguf file, or a directory with config.json and safetensors
@@ -32,7 +30,8 @@ struct EngineOptions {
   uint32_t threads = 0;
   bool prefetch_weights = true;  // read the files ahead of the passes that need them
   bool lock_weights = false;     // keep them in memory
-  Spec spec = Spec::kOff;
+  // Who proposes tokens; none: the best of what is there, and n-grams before it.
+  std::optional<DrafterKind> spec = DrafterKind::kNone;
   std::string drafter{};  // the DFlash model, a file or directory as `model`; empty: there is none
   // Proposals are drawn by the noise that the request's tokens are drawn by; else they are the likeliest.
   bool draft_noise = false;

@@ -1,7 +1,6 @@
 #include "engine/runtime.hpp"
 
 #include <algorithm>
-#include <array>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -56,23 +55,20 @@ std::vector<std::span<uint8_t>> pages_to_read(const Runtime& runtime,
 }
 
 DrafterKind choose_drafter(const EngineOptions& options, const Weights& weights) {
-  switch (options.spec) {
-  case Spec::kOff:
-    return DrafterKind::kNone;
-  case Spec::kNgram:
-    return DrafterKind::kNgram;
-  case Spec::kMtp:
-    if (weights.has_mtp()) return DrafterKind::kMtp;
-    throw ModelError(weights.mtp_problem());
-  case Spec::kDflash:
-    if (!options.drafter.empty()) return DrafterKind::kDflash;
-    throw std::invalid_argument("[engine] spec: dflash without a drafter (got no path, want its "
-                                "file); name one, or use auto");
-  case Spec::kAuto:
+  if (!options.spec) {
     if (!options.drafter.empty()) return DrafterKind::kDflash;
     return weights.has_mtp() ? DrafterKind::kMtp : DrafterKind::kNgram;
   }
-  return DrafterKind::kNone;
+  if (options.spec == DrafterKind::kMtp && !weights.has_mtp()) {
+    throw ModelError(concat("[engine] spec: the model has no prediction head that runs (",
+                            weights.mtp_problem(), "); use another spec"));
+  }
+  if (options.spec == DrafterKind::kDflash && options.drafter.empty()) {
+    throw std::invalid_argument(
+        "[engine] spec: dflash without a drafter (got no path, want its file); name one, or use "
+        "auto");
+  }
+  return *options.spec;
 }
 
 std::optional<DflashWeights> open_dflash(DrafterKind drafter, const EngineOptions& options,
@@ -92,7 +88,7 @@ KvShape kv_shape(const Runtime& runtime, const EngineOptions& options, uint32_t 
   const uint32_t of_layer = PlaneDealer::n_planes(kv_bytes(config), token_bytes);
   uint32_t n_planes = config.n_layers(LayerKind::kAttention) * of_layer;
   if (runtime.dflash) n_planes += Dflash::n_planes(runtime.dflash->config(), token_bytes);
-  if (runtime.drafter == DrafterKind::kMtp) n_planes += of_layer;
+  if (runtime.drafter_kind == DrafterKind::kMtp) n_planes += of_layer;
   return {.n_planes = n_planes,
           .token_bytes = token_bytes,
           .slots = options.slots,
@@ -122,7 +118,8 @@ T&& announced(const std::function<void(const char*)>& stage, const char* name, T
 
 Runtime::Runtime(const EngineOptions& options, const std::function<void(const char* stage)>& stage)
     : weights(open_weights(announced(stage, "weights", options))),
-      drafter(choose_drafter(options, weights)), dflash(open_dflash(drafter, options, weights)),
+      drafter_kind(choose_drafter(options, weights)),
+      dflash(open_dflash(drafter_kind, options, weights)),
       prefetcher(pages_to_read(*this, options)),
       context(choose_context(weights.config(), options.context)),
       device(announced(stage, "device", options.kernels)), device_weights(device, weights),
@@ -130,7 +127,8 @@ Runtime::Runtime(const EngineOptions& options, const std::function<void(const ch
       budget_bytes(options.memory_budget.value_or(device.recommended_bytes())),
       pool(device, bundle_shape(kv_shape(*this, options, context))),
       kv_pool(device, pool, kv_shape(*this, options, context)),
-      banks(device, pool, bank_floats(weights.config(), drafter), 2 * options.slots, budget_bytes),
+      banks(device, pool, bank_floats(weights.config(), drafter_kind), 2 * options.slots,
+            budget_bytes),
       forward({.device = device,
                .config = announced(stage, "kernels", weights.config()),
                .weights = device_weights,
@@ -139,12 +137,12 @@ Runtime::Runtime(const EngineOptions& options, const std::function<void(const ch
                .slots = options.slots,
                .context = context,
                .deterministic = options.deterministic,
-               .drafter = drafter,
+               .drafter = drafter_kind,
                .dflash = dflash ? &dflash->config() : nullptr,
                .dflash_weights = dflash_weights ? &*dflash_weights : nullptr,
                .draft_noise = options.draft_noise}),
       cache(pool, banks, options.block_tokens, cache_bytes(options)),
-      deterministic_(options.deterministic), looks_back_(options.spec == Spec::kAuto) {
+      deterministic_(options.deterministic), looks_back_(!options.spec) {
   if (options.threads != 0) device.set_threads(options.threads);
   divide_budget(options);
 }
@@ -154,7 +152,7 @@ Runtime::Runtime(const EngineOptions& options, const std::function<void(const ch
 void Runtime::open_files() {
   if (origin) return;
   const Fingerprint contexts = fingerprint_of(
-      weights, {.mtp = drafter == DrafterKind::kMtp, .dflash = dflash ? &*dflash : nullptr});
+      weights, {.mtp = drafter_kind == DrafterKind::kMtp, .dflash = dflash ? &*dflash : nullptr});
   const std::string arithmetic = concat(kVersion, " ", device.arithmetic_name(),
                                         deterministic_ ? " deterministic " : " ", to_hex(contexts));
   const auto* text = reinterpret_cast<const uint8_t*>(arithmetic.data());
@@ -162,18 +160,13 @@ void Runtime::open_files() {
                          .arithmetic = checksum({text, arithmetic.size()}),
                          .n_planes = kv_pool.layout().n_planes(),
                          .token_bytes = kv_pool.layout().token_bytes(),
-                         .bank_bytes = bank_floats(weights.config(), drafter) * sizeof(float)};
+                         .bank_bytes = bank_floats(weights.config(), drafter_kind) * sizeof(float)};
   transfer = std::make_unique<Transfer>(device, kv_pool, banks, made);
   origin = made;
 }
 
-std::string_view Runtime::drafter_name() const {
-  constexpr std::array<std::string_view, 4> kNames = {"off", "ngram", "mtp", "dflash"};
-  return kNames.at(static_cast<size_t>(drafter));
-}
-
 uint32_t Runtime::most_width() const {
-  switch (drafter) {
+  switch (drafter_kind) {
   case DrafterKind::kNone:
     return 0;
   case DrafterKind::kNgram:
@@ -186,10 +179,10 @@ uint32_t Runtime::most_width() const {
   return 0;
 }
 
-// With kAuto, what the text itself says may come before what a drafter says.
+// Where nobody was named, what the text itself says may come before what a drafter says.
 std::vector<DraftOption> Runtime::draft_options() const {
-  std::vector<DraftOption> options{{.kind = drafter, .most = most_width()}};
-  if (looks_back_ && drafter != DrafterKind::kNgram) {
+  std::vector<DraftOption> options{{.kind = drafter_kind, .most = most_width()}};
+  if (looks_back_ && drafter_kind != DrafterKind::kNgram) {
     options.push_back({.kind = DrafterKind::kNgram, .most = kMostWidth});
   }
   return options;

@@ -4,7 +4,6 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <string_view>
 #include <vector>
 
 #include "cache/bundle_pool.hpp"
@@ -30,7 +29,7 @@ class Runtime {
   Runtime(const EngineOptions& options, const std::function<void(const char* stage)>& stage);
 
   const Weights weights;
-  const DrafterKind drafter;
+  const DrafterKind drafter_kind;
   const std::optional<DflashWeights> dflash;  // for kDflash
   const Prefetcher prefetcher;
   uint32_t context;  // tokens that one sequence can hold
@@ -49,8 +48,7 @@ class Runtime {
   std::unique_ptr<Transfer> transfer;
   void open_files();
 
-  [[nodiscard]] bool drafts() const { return drafter != DrafterKind::kNone; }
-  [[nodiscard]] std::string_view drafter_name() const;
+  [[nodiscard]] bool drafts() const { return drafter_kind != DrafterKind::kNone; }
   [[nodiscard]] uint32_t most_width() const;  // proposals of one draft
   [[nodiscard]] std::vector<DraftOption> draft_options() const;
 

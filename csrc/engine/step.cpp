@@ -153,7 +153,7 @@ Batch Engine::plan_locked() {
   for (auto& [id, sequence] : sequences_) {
     if (sequence.slot) live.push_back(&sequence);
   }
-  const std::vector<Draft> drafts = plan_drafts_locked(live);
+  std::vector<Draft> drafts = plan_drafts_locked(live);
   std::vector<RowWish> wishes;
   for (size_t i = 0; i < live.size(); ++i) {
     wishes.push_back({.pending = live[i]->pending(), .width = drafts[i].choice.width});
@@ -168,7 +168,7 @@ Batch Engine::plan_locked() {
                              .bank = live[i]->bank.value_or(0),
                              .writes = {},
                              .width = drafts[i].choice.width,
-                             .proposals = drafts[i].proposals});
+                             .proposals = std::move(drafts[i].proposals)});
     Query& query = batch.queries.back();
     if (query.width > 0) {
       query.writes = {{.rows = 1, .bank = 0}};  // reserve says how it is rolled back
@@ -318,6 +318,7 @@ void Engine::append_token_locked(Sequence& sequence, int32_t token, Clock::time_
 
 void Engine::finish_locked(Sequence& sequence, FinishReason reason, std::exception_ptr error) {
   sequence.finish = reason;
+  sequence.ngram = {};
   if (trace_) trace_->add(sequence, name_of(reason));
   sequence.error = std::move(error);
   if (!sequence.slot) return;

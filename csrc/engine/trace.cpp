@@ -145,11 +145,13 @@ void Trace::add_counters(const StepRecord& step) {
       .arg("prefill", uint64_t{step.prefill_rows})
       .arg("decode", uint64_t{step.decode_rows})
       .end();
-  events_.begin('C', kStepTrack, "drafts")
-      .at(time)
-      .arg("accepted", uint64_t{step.accepted})
-      .arg("rejected", uint64_t{step.drafted} - step.accepted)
-      .end();
+  if (step.outcome == "committed") {
+    events_.begin('C', kStepTrack, "drafts")
+        .at(time)
+        .arg("accepted", uint64_t{step.accepted})
+        .arg("rejected", uint64_t{step.drafted} - step.accepted)
+        .end();
+  }
   events_.begin('C', kStepTrack, "number of sequences")
       .at(time)
       .arg("live", uint64_t{step.live})

@@ -47,6 +47,10 @@ class GgufConfig {
 void GgufConfig::check_architecture() const {
   const std::string& name = data_.get_string("general.architecture");
   if (name == "qwen35") return;
+  if (name == "dflash") {
+    throw ModelError(concat(subject_, ": is a drafter (got \"dflash\", want qwen35); name its ",
+                            "model, and this file as drafter="));
+  }
   throw ModelError(concat(subject_, ": architecture is not one that runs (got \"", printable(name),
                           "\", want qwen35); mtlqwen runs the dense Qwen 3.5, 3.6 and 3.8 models"));
 }

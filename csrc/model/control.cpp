@@ -59,10 +59,10 @@ void Control::pack_query(const PackedQuery& packed, uint32_t index) {
       .bank = query.bank,
       .first_write = n_writes_,
       .n_writes = query.taped ? 0 : static_cast<uint32_t>(query.writes.size()),
-      .first_tape = n_taped_};
+      .first_tape = n_tape_rows_};
+  if (query.width > 0) pack_check(packed, index);
   if (query.taped) {
-    pack_check(packed, index);
-    n_taped_ += query.count;
+    n_tape_rows_ += query.count;
   } else {
     pack_writes(query, index);
   }
@@ -92,14 +92,16 @@ void Control::pack_samples(const PackedQuery& packed) {
 
 void Control::pack_check(const PackedQuery& packed, uint32_t index) {
   const std::span<const int32_t> stops = packed.stop_ids;
-  at<VerifyArgs>(buffers_.verifies)[n_verified_++] = {.query = index,
-                                                      .first_logit = n_logit_rows_,
-                                                      .width = packed.query.width,
-                                                      .bank = packed.query.writes.back().bank,
-                                                      .first_stop = n_stops_,
-                                                      .n_stops =
-                                                          static_cast<uint32_t>(stops.size()),
-                                                      .reserved = {}};
+  const auto n_others = static_cast<uint32_t>(verifies_.size()) - n_taped_packed_;
+  verifies_.push_back(packed.query.taped ? n_taped_packed_++ : n_taped_ + n_others);
+  at<VerifyArgs>(buffers_.verifies)[verifies_.back()] = {.query = index,
+                                                         .first_logit = n_logit_rows_,
+                                                         .width = packed.query.width,
+                                                         .bank = packed.query.writes.back().bank,
+                                                         .first_stop = n_stops_,
+                                                         .n_stops =
+                                                             static_cast<uint32_t>(stops.size()),
+                                                         .reserved = {}};
   std::ranges::copy(stops, at<int32_t>(buffers_.stops) + n_stops_);
   n_stops_ += static_cast<uint32_t>(stops.size());
 }
@@ -116,7 +118,10 @@ PassShape Control::pack(std::span<const PackedQuery> queries, uint32_t min_block
   Pass pass{};
   uint32_t longest = 0;
   PassShape shape{.shortest = kPassRows};
-  n_logit_rows_ = n_writes_ = n_verified_ = n_stops_ = n_taped_ = 0;
+  n_logit_rows_ = n_writes_ = n_stops_ = n_tape_rows_ = n_taped_packed_ = 0;
+  n_taped_ = static_cast<uint32_t>(
+      std::ranges::count_if(queries, [](const PackedQuery& packed) { return packed.query.taped; }));
+  verifies_.clear();
   for (const PackedQuery& packed : queries) {
     pack_query(packed, pass.n_queries++);
     pass.rows += packed.query.count;
@@ -140,7 +145,8 @@ PassShape Control::pack(std::span<const PackedQuery> queries, uint32_t min_block
   shape.n_queries = pass.n_queries;
   shape.n_logit_rows = pass.n_logit_rows;
   shape.n_writes = pass.n_writes;
-  shape.n_verified = n_verified_;
+  shape.n_verified = static_cast<uint32_t>(verifies_.size());
+  shape.n_taped = n_taped_;
   shape.n_splits = pass.n_splits;
   return shape;
 }
@@ -149,8 +155,12 @@ std::span<const int32_t> Control::sampled_ids() const {
   return {at<int32_t>(buffers_.sampled), n_logit_rows_};
 }
 
-std::span<const uint32_t> Control::accepted() const {
-  return {at<uint32_t>(buffers_.accepted), n_verified_};
+std::span<const uint32_t> Control::accepted() {
+  accepted_.clear();
+  for (const uint32_t place : verifies_) {
+    accepted_.push_back(at<uint32_t>(buffers_.accepted)[place]);
+  }
+  return accepted_;
 }
 
 std::span<const int32_t> Control::input_ids() const {

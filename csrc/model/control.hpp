@@ -57,7 +57,7 @@ struct PassBuffers {
   Span samples;     // (sampled_rows) SampleArgs
   Span places;      // (sampled_rows) uint32: rows of another pass that the ids are tokens of
   Span sampled;     // (sampled_rows) int32, written by sample_pick
-  Span verifies;    // (queries) VerifyArgs
+  Span verifies;    // (queries) VerifyArgs, taped ones first
   Span stops;       // (stops) int32
   Span accepted;    // (queries) uint32, written by verify
 };
@@ -71,9 +71,10 @@ class Control {
   // Invariant: logit rows follow the order of the queries, and of the rows in each.
   PassShape pack(std::span<const PackedQuery> queries, uint32_t min_blocks_per_split,
                  uint32_t partial_capacity);
-  // Of the last pass: an id for each logit row, and how many proposals of each taped draft hold.
+  // Of the last pass: an id for each logit row, and how many proposals of each draft hold, in the
+  // order of the queries.
   [[nodiscard]] std::span<const int32_t> sampled_ids() const;
-  [[nodiscard]] std::span<const uint32_t> accepted() const;
+  [[nodiscard]] std::span<const uint32_t> accepted();
   // Its tokens, those that a drafter proposed included.
   [[nodiscard]] std::span<const int32_t> input_ids() const;
 
@@ -96,9 +97,12 @@ class Control {
   uint32_t n_rows_ = 0;
   uint32_t n_logit_rows_ = 0;
   uint32_t n_writes_ = 0;
-  uint32_t n_verified_ = 0;
   uint32_t n_stops_ = 0;
-  uint32_t n_taped_ = 0;
+  uint32_t n_tape_rows_ = 0;
+  uint32_t n_taped_ = 0;            // drafts
+  uint32_t n_taped_packed_ = 0;     // of them, so far
+  std::vector<uint32_t> verifies_;  // where the drafts stand among buffers_.verifies
+  std::vector<uint32_t> accepted_;  // accepted()'s
 };
 
 }  // namespace mtlqwen

@@ -47,7 +47,7 @@ const DeviceWeights::View& DeviceWeights::view_of(uint32_t file, uint64_t begin,
   return add_view(file, first, std::min(first + longest, file_bytes));
 }
 
-Span DeviceWeights::copy(const void* from, uint64_t bytes) {
+Span DeviceWeights::copy(std::string_view name, const void* from, uint64_t bytes) {
   if (copies_.empty() || copies_.back().remaining() < Arena::padded(bytes)) {
     copies_.emplace_back(device_, std::max(kCopyChunkBytes, bytes), Storage::kShared,
                          "small weights");
@@ -56,7 +56,7 @@ Span DeviceWeights::copy(const void* from, uint64_t bytes) {
   const Span span = arena.take(bytes);
   std::memcpy(arena.at(span), from, bytes);
   copied_bytes_ += bytes;
-  return span;
+  return copied_.emplace(name, span).first->second;
 }
 
 uint64_t DeviceWeights::arena_bytes() const {
@@ -71,7 +71,10 @@ Matrix DeviceWeights::matrix(std::string_view name, uint32_t n, uint32_t k) {
   const uint64_t bytes = uint64_t{n} * (k / format.qblock_elements) * format.qblock_bytes;
   Matrix matrix{.span = {}, .format = ref.format, .n = n, .k = k};
   if (ref.offset % format.alignment != 0) {
-    matrix.span = copy(weights_.file(ref.file).pages() + ref.offset, bytes);
+    const auto known = copied_.find(std::string(name));
+    matrix.span = known != copied_.end()
+                      ? known->second
+                      : copy(name, weights_.file(ref.file).pages() + ref.offset, bytes);
   } else {
     const View& view = view_of(ref.file, ref.offset, ref.offset + bytes);
     matrix.span = view.buffer.span().part(ref.offset - view.begin, bytes);
@@ -80,8 +83,11 @@ Matrix DeviceWeights::matrix(std::string_view name, uint32_t n, uint32_t k) {
 }
 
 Span DeviceWeights::vector(std::string_view name, uint64_t n) {
+  if (const auto known = copied_.find(std::string(name)); known != copied_.end()) {
+    return known->second;
+  }
   const std::vector<float> values = weights_.vector(name, n);
-  return copy(values.data(), values.size() * sizeof(float));
+  return copy(name, values.data(), values.size() * sizeof(float));
 }
 
 }  // namespace mtlqwen

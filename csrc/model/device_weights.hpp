@@ -2,6 +2,8 @@
 // mapped files, small vectors in one arena.
 #pragma once
 #include <cstdint>
+#include <map>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -20,7 +22,8 @@ class DeviceWeights {
  public:
   DeviceWeights(Device& device, const TensorFiles& weights);
 
-  // Throws ModelError where it is missing, has another shape, or a format without kernels.
+  // Both give the same memory when they are asked again. Throws ModelError where it is missing, has another shape, or a
+  // format without kernels.
   Matrix matrix(std::string_view name, uint32_t n, uint32_t k);
   // float32, in the engine's conventions (norms as they act).
   Span vector(std::string_view name, uint64_t n);
@@ -40,12 +43,13 @@ class DeviceWeights {
   // The view that holds bytes begin .. end of the file, made at first use.
   const View& view_of(uint32_t file, uint64_t begin, uint64_t end);
   const View& add_view(uint32_t file, uint64_t begin, uint64_t end);
-  Span copy(const void* from, uint64_t bytes);
+  Span copy(std::string_view name, const void* from, uint64_t bytes);
 
   Device& device_;
   const TensorFiles& weights_;
   std::vector<View> views_;
-  std::vector<Arena> copies_;  // the last one takes the next copy
+  std::vector<Arena> copies_;           // the last one takes the next copy
+  std::map<std::string, Span> copied_;  // by name
   uint64_t mapped_bytes_ = 0;
   uint64_t copied_bytes_ = 0;
 };

@@ -12,35 +12,17 @@ namespace {
 constexpr uint8_t kPass = 1;
 
 ScratchShape block_shape(const DraftedTarget& target) {
-  return {.rows = kSampledRows,
-          .sampled_rows = kSampledRows,
-          .int16 = target.device.prefers_int16() && !target.deterministic,
-          .gated = false};
+  return {
+      .rows = kSampledRows, .sampled_rows = kSampledRows, .int16 = target.int16, .gated = false};
 }
 
-// Of what is made of the target's rows: taps, their projection, its norm, a layer's keys and values.
-template <class Take>
-void lay_out_context(const ModelConfig& layers, uint32_t n_taps, bool int16, Take take) {
-  const uint32_t hidden = layers.hidden;
-  const uint32_t kv = layers.n_kv_heads * layers.head_dim;
-  take(n_taps * hidden, int16);
-  take(hidden, false);
-  take(hidden, int16);
-  take(kv, false);
-  take(kv, false);
-}
-
-uint64_t row_bytes(uint32_t cols, bool int16) {
-  return Arena::padded(kPassRows * float_bytes(cols)) +
-         (int16 ? Arena::padded(kPassRows * int16_row_bytes(cols)) : 0);
-}
-
-uint64_t scratch_bytes(const DraftedTarget& target, const ModelConfig& layers, uint32_t n_taps) {
-  const ScratchShape shape = block_shape(target);
-  uint64_t bytes = layer_scratch_bytes(layers, shape);
-  lay_out_context(layers, n_taps, shape.int16,
-                  [&](uint32_t cols, bool int16) { bytes += row_bytes(cols, int16); });
-  return bytes;
+uint64_t scratch_bytes(const DraftedTarget& target, const DflashConfig& config) {
+  const ModelConfig layers = Dflash::layers_of(config);
+  const bool int16 = target.int16;
+  return layer_scratch_bytes(layers, block_shape(target)) +
+         pass_rows_bytes(config.n_taps() * config.hidden, int16) +
+         pass_rows_bytes(config.hidden, false) + pass_rows_bytes(config.hidden, int16) +
+         2 * pass_rows_bytes(layers.n_kv_heads * layers.head_dim, false);
 }
 
 }  // namespace
@@ -69,30 +51,25 @@ Dflash::Dflash(const DraftedTarget& target, const DflashConfig& config, DeviceWe
                {.queries = target.slots, .rows = kSampledRows, .sampled_rows = kSampledRows},
                kPass),
       rope_(target.device, rope_bytes(layers_, target.context), Storage::kShared, "draft rope"),
-      scratch_(target.device,
-               scratch_bytes(target, layers_, static_cast<uint32_t>(config.taps.size())),
-               Storage::kPrivate, "draft scratch"),
+      scratch_(target.device, scratch_bytes(target, config), Storage::kPrivate, "draft scratch"),
       rope_table_(rope_.take(rope_bytes(layers_, target.context))),
+      fc_(weights.matrix("fc.weight", config.hidden, config.n_taps() * config.hidden)),
       a_(take_layer_scratch(scratch_, layers_, block_shape(target))),
+      taps_(take_pass_rows(scratch_, fc_.k, target.int16)),
+      context_(take_pass_rows(scratch_, config.hidden, false)),
+      normed_(take_pass_rows(scratch_, config.hidden, target.int16)),
+      key_(take_pass_rows(scratch_, layers_.n_kv_heads * layers_.head_dim, false)),
+      value_(take_pass_rows(scratch_, key_.cols, false)),
       recorder_(target.device, target.program, target.args, control_.buffers(),
                 target.deterministic) {
   fill_rope(static_cast<float*>(rope_.at(rope_table_)), layers_, target.context);
   PlaneDealer dealer(target.kv_pool, target.first_plane);
   for (uint32_t i = 0; i < config.n_layers(); ++i)
     planes_.push_back(dealer.next(kv_bytes(layers_)));
-  Activation* parts[] = {&taps_, &context_, &normed_, &key_, &value_};
-  Activation** next = parts;
-  lay_out_context(layers_, static_cast<uint32_t>(config.taps.size()), block_shape(target).int16,
-                  [&](uint32_t cols, bool int16) {
-                    **next++ = {.span = scratch_.take(kPassRows * float_bytes(cols)),
-                                .cols = cols,
-                                .int16 = int16 ? scratch_.take(kPassRows * int16_row_bytes(cols))
-                                               : Span{}};
-                  });
   ids_.reserve(kSampledRows);
 }
 
-LayerWalk::Sight Dflash::sight(uint32_t layer) const {
+LayerWalk::AttentionLayer Dflash::attention_layer(uint32_t layer) const {
   return {.rope = rope_table_,
           .planes = planes_[layer],
           .slot_tokens = target_.kv_pool.slot_tokens(),
@@ -107,7 +84,7 @@ void Dflash::record_draft() {
   recorder_.embed(a_.hidden, target_.embedding);
   for (uint32_t i = 0; i < config_.n_layers(); ++i) {
     const std::string layer = concat("layers.", i, ".");
-    walk.attention(layer, sight(i));
+    walk.attention(layer, attention_layer(i));
     walk.mlp(layer);
   }
   const Activations& target = target_.activations;
@@ -120,21 +97,17 @@ void Dflash::record_draft() {
                         control_.buffers().places, Count::kLogitRows);
 }
 
-void Dflash::record_tap(uint32_t layer) {
+void Dflash::record_tap(Recorder& recorder, uint32_t layer) {
   const auto tap = std::ranges::find(config_.taps, layer);
   if (tap == config_.taps.end()) return;
-  Recorder recorder(target_.device, target_.program, target_.args, target_.pass,
-                    target_.deterministic);
-  LayerWalk walk(layers_, weights_, recorder, a_);
-  const Activation taps = walk.for_readers(taps_, {walk.matrix("fc.weight", context_, taps_)});
-  recorder.place_columns(taps, target_.activations.hidden,
+  const LayerWalk walk(layers_, weights_, recorder, a_);
+  recorder.place_columns(walk.for_readers(taps_, {fc_}), target_.activations.hidden,
                          static_cast<uint32_t>(tap - config_.taps.begin()) * config_.hidden);
 }
 
 void Dflash::record_context(Recorder& recorder) {
   LayerWalk walk(layers_, weights_, recorder, a_);
-  const Matrix fc = walk.matrix("fc.weight", context_, taps_);
-  recorder.linear(context_, walk.for_readers(taps_, {fc}), fc);
+  recorder.linear(context_, walk.for_readers(taps_, {fc_}), fc_);
   // One norm serves the layers' projections: each of them may want its input otherwise.
   const auto projection = [&](uint32_t layer, const char* name, const Activation& out) {
     return walk.matrix(concat("layers.", layer, ".self_attn.", name, ".weight"), out, normed_);
@@ -152,7 +125,7 @@ void Dflash::record_context(Recorder& recorder) {
              weights_.vector(concat("layers.", i, ".self_attn.k_norm.weight"), layers_.head_dim),
          .rope = rope_table_,
          .planes = planes_[i]},
-        attention_args(layers_, sight(i)));
+        attention_args(layers_, attention_layer(i)));
   }
 }
 

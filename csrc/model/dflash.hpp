@@ -18,7 +18,7 @@ class Dflash : public Drafter {
   Dflash(const DraftedTarget& target, const DflashConfig& config, DeviceWeights& weights);
 
   void record_draft() override;
-  void record_tap(uint32_t layer) override;
+  void record_tap(Recorder& recorder, uint32_t layer) override;
   void record_context(Recorder& recorder) override;
   void pack(std::span<const PackedQuery> queries, StepShape& shape) override;
   [[nodiscard]] uint64_t arena_bytes() const override;
@@ -29,7 +29,7 @@ class Dflash : public Drafter {
   [[nodiscard]] static ModelConfig layers_of(const DflashConfig& config);
 
  private:
-  [[nodiscard]] LayerWalk::Sight sight(uint32_t layer) const;
+  [[nodiscard]] LayerWalk::AttentionLayer attention_layer(uint32_t layer) const;
 
   const DraftedTarget target_;
   const DflashConfig& config_;
@@ -40,6 +40,7 @@ class Dflash : public Drafter {
   Arena scratch_;
   Span rope_table_;
   std::vector<KvPlanes> planes_;  // (layers)
+  Matrix fc_;                     // (hidden, taps * hidden)
   Activations a_;                 // of the block
   Activation taps_;               // (kPassRows, taps * hidden)
   Activation context_, normed_, key_, value_;

@@ -38,7 +38,7 @@ void validate(const DflashConfig& config, const std::string& subject) {
                                            [](uint32_t a, uint32_t b) { return a >= b; });
   check.require(unsorted == config.taps.end(), "order of target layers",
                 unsorted == config.taps.end() ? "" : concat(*unsorted, " before ", unsorted[1]),
-                "ascending, without repeats");
+                "ascending, without repeats, counted from 0");
   check.require(config.taps.back() < ConfigChecker::kMaxLayers, "target layer", config.taps.back(),
                 concat("less than ", ConfigChecker::kMaxLayers));
   check.width("target layers times hidden size", config.taps.size() * uint64_t{config.hidden});

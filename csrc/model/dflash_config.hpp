@@ -37,6 +37,7 @@ struct DflashConfig {
   std::vector<uint32_t> taps;    // layers of the target, from 0, ascending: the residual after each
 
   [[nodiscard]] uint32_t n_layers() const { return static_cast<uint32_t>(layers.size()); }
+  [[nodiscard]] uint32_t n_taps() const { return static_cast<uint32_t>(taps.size()); }
 };
 
 // Both readers throw ModelError, naming the key, what was found and what runs.

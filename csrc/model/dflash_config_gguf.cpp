@@ -47,7 +47,7 @@ void GgufDflashConfig::check_kind() const {
   const std::string& name = data_.get_string("general.architecture");
   if (name != "dflash") {
     throw ModelError(concat(subject_, ": not a drafter that runs (got architecture \"",
-                            printable(name), "\", want dflash)"));
+                            printable(name), "\", want dflash); name a DFlash drafter"));
   }
   std::string found;
   for (const std::string_view other : kOtherDrafterKeys) {

@@ -50,7 +50,7 @@ void HfDflashConfig::check_kind() const {
   const std::string name = architecture();
   if (!is_drafter_ && !name.starts_with("DFlash")) {
     throw ModelError(concat(subject(), ": not a drafter that runs (got architecture \"",
-                            printable(name), "\", want DFlashDraftModel)"));
+                            printable(name), "\", want DFlashDraftModel); name a DFlash drafter"));
   }
   std::string found;
   for (const std::string_view key : kOtherDrafterKeys) {

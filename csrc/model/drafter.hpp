@@ -34,18 +34,20 @@ struct DraftedTarget {
   uint32_t first_plane = 0;  // of keys and values that the drafter has for itself
   uint32_t min_blocks_per_split = 1;
   bool deterministic = false;
+  bool int16 = false;  // linears may want int16 rows
   // Proposals are drawn by the request's own noise, as the target draws; else they are the likeliest.
   bool noise = false;
 };
 
 // Its launches are recorded once, in this order: the draft before the target's embedding; a tap
-// behind each of its layers; the context behind its last launch. What it keeps of a sequence stands
+// behind each of its layers; the context behind its last launch, both as launches of the target's
+// pass. What it keeps of a sequence stands
 // in the sequence's bundles and bank, so that whoever takes over those can be drafted for.
 class Drafter {
  public:
   virtual ~Drafter() = default;
   virtual void record_draft() = 0;
-  virtual void record_tap(uint32_t layer) = 0;
+  virtual void record_tap(Recorder& recorder, uint32_t layer) = 0;
   virtual void record_context(Recorder& recorder) = 0;
   // The drafter's passes, for those queries that ask for a draft.
   virtual void pack(std::span<const PackedQuery> queries, StepShape& shape) = 0;

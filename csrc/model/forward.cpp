@@ -21,6 +21,10 @@ uint32_t min_blocks_per_split(const Forward::Parts& parts) {
   return blocks_per_split(kPassRows, parts.context, 1, kPartialCapacity);
 }
 
+bool wants_int16(const Forward::Parts& parts) {
+  return parts.device.prefers_int16() && !parts.deterministic;
+}
+
 uint32_t sampled_rows(const Forward::Parts& parts) {
   return parts.drafts() ? kSampledRows : parts.slots;
 }
@@ -73,7 +77,7 @@ void Forward::record(const Parts& parts, Span rope) {
       ++n_gdn;
     }
     walk.mlp(layer);
-    if (drafter_) drafter_->record_tap(i);
+    if (drafter_) drafter_->record_tap(recorder, i);
   }
   // Only the rows that are sampled go through the head.
   recorder.gather_last_rows(a.last_hidden, a.hidden);
@@ -124,6 +128,7 @@ std::unique_ptr<Drafter> Forward::make_drafter(const Parts& parts, Span rope,
                              .first_plane = target_planes(parts.config, parts.kv_pool),
                              .min_blocks_per_split = min_blocks_per_split_,
                              .deterministic = parts.deterministic,
+                             .int16 = wants_int16(parts),
                              .noise = parts.draft_noise};
   switch (parts.drafter) {
   case DrafterKind::kDflash:
@@ -141,8 +146,7 @@ Forward::Forward(const Parts& parts)
                               .sampled_rows = sampled_rows(parts),
                               .stops = parts.drafts() ? parts.slots * kMostStops : 0}),
       scratch_(parts.device, parts.config,
-               {.sampled_rows = sampled_rows(parts),
-                .int16 = parts.device.prefers_int16() && !parts.deterministic}),
+               {.sampled_rows = sampled_rows(parts), .int16 = wants_int16(parts)}),
       args_(parts.device, args_bytes(parts), Storage::kShared, "kernel args"),
       rope_(parts.device, rope_bytes(parts.config, parts.context), Storage::kShared, "rope table"),
       commands_(parts.device) {

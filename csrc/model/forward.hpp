@@ -26,7 +26,7 @@ inline constexpr uint32_t kMostStops = 32;
 // Of the last pass; valid until the next.
 struct PassResult {
   std::span<const int32_t> sampled;    // an id for each sampled row, in the order of the queries
-  std::span<const uint32_t> accepted;  // proposals that hold, of each taped query
+  std::span<const uint32_t> accepted;  // proposals that hold, of each query with a draft
   std::span<const int32_t> input_ids;  // of each row, proposals included
 };
 

@@ -17,7 +17,7 @@ namespace mtlqwen {
   return software ? 17 : 64;
 }
 
-// Rows of one verified query at most. gdn_chunk has no tape: it must never get one.
+// Rows of one taped query at most. gdn_chunk has no tape: it must never get one.
 inline constexpr uint32_t kMostTapedRows = 1 + kMostWidth;
 static_assert(gdn_chunk_rows(true, false) > kMostTapedRows &&
               gdn_chunk_rows(false, false) > kMostTapedRows);

@@ -33,32 +33,32 @@ KvPlanes PlaneDealer::next(uint64_t kv_bytes) {
   return {.key = plane, .value = kv_pool_.plane(next_++)};
 }
 
-AttentionArgs attention_args(const ModelConfig& config, const LayerWalk::Sight& sight) {
+AttentionArgs attention_args(const ModelConfig& config, const LayerWalk::AttentionLayer& at) {
   return {.n_heads = config.n_heads,
           .n_kv_heads = config.n_kv_heads,
           .head_dim = config.head_dim,
           .rotary_dim = config.rotary_dim,
-          .slot_tokens = sight.slot_tokens,
+          .slot_tokens = at.slot_tokens,
           .eps = config.eps,
           .scale = 1.0F / std::sqrt(static_cast<float>(config.head_dim)),
-          .token_halves = static_cast<uint32_t>(sight.token_bytes / sizeof(uint16_t)),
-          .first_key = sight.first_key,
-          .window = sight.window,
-          .causal = sight.causal ? 1U : 0U,
-          .gated = sight.gated ? 1U : 0U};
+          .token_halves = static_cast<uint32_t>(at.token_bytes / sizeof(uint16_t)),
+          .first_key = at.first_key,
+          .window = at.window,
+          .causal = at.causal ? 1U : 0U,
+          .gated = at.gated ? 1U : 0U};
 }
 
-GdnArgs gdn_args(const ModelConfig& config, const LayerWalk::States& states) {
+GdnArgs gdn_args(const ModelConfig& config, const LayerWalk::GdnLayer& at) {
   return {.n_k_heads = config.gdn_k_heads,
           .n_v_heads = config.gdn_v_heads,
           .head_dim = config.gdn_head_dim,
           .k_head_tiled = config.k_head_tiled ? 1U : 0U,
-          .bank_floats = states.bank_floats,
-          .state_offset = states.index * gdn_state_floats(config),
+          .bank_floats = at.bank_floats,
+          .state_offset = at.index * gdn_state_floats(config),
           .conv_offset = config.n_layers(LayerKind::kGdn) * gdn_state_floats(config) +
-                         states.index * gdn_conv_floats(config),
+                         at.index * gdn_conv_floats(config),
           .eps = config.eps,
-          .chunk_rows = states.chunk_rows,
+          .chunk_rows = at.chunk_rows,
           .tape_row_floats = tape_row_floats(config)};
 }
 
@@ -91,7 +91,7 @@ void LayerWalk::add_to_residual(const Activation& in, const Matrix& weight) {
   record_.linear(a_.hidden, in, weight, true);
 }
 
-void LayerWalk::attention(const std::string& layer, const Sight& sight) {
+void LayerWalk::attention(const std::string& layer, const AttentionLayer& at) {
   const std::string prefix = layer + "self_attn.";
   const Matrix query = matrix(prefix + "q_proj.weight", a_.query_gate, a_.normed);
   const Matrix key = matrix(prefix + "k_proj.weight", a_.key, a_.normed);
@@ -112,13 +112,13 @@ void LayerWalk::attention(const std::string& layer, const Sight& sight) {
                      .stats = a_.stats,
                      .q_norm = weights_.vector(prefix + "q_norm.weight", config_.head_dim),
                      .k_norm = weights_.vector(prefix + "k_norm.weight", config_.head_dim),
-                     .rope = sight.rope,
-                     .planes = sight.planes},
-                    attention_args(config_, sight));
+                     .rope = at.rope,
+                     .planes = at.planes},
+                    attention_args(config_, at));
   add_to_residual(attended, output);
 }
 
-void LayerWalk::gdn(const std::string& layer, const States& states) {
+void LayerWalk::gdn(const std::string& layer, const GdnLayer& at) {
   const std::string prefix = layer + "linear_attn.";
   const Matrix qkv = matrix(prefix + "in_proj_qkv.weight", a_.qkv, a_.normed);
   const Matrix z = matrix(prefix + "in_proj_z.weight", a_.z, a_.normed);
@@ -145,9 +145,9 @@ void LayerWalk::gdn(const std::string& layer, const States& states) {
                .decay = weights_.vector(prefix + "A_log", config_.gdn_v_heads),
                .dt_bias = weights_.vector(prefix + "dt_bias", config_.gdn_v_heads),
                .norm = weights_.vector(prefix + "norm.weight", config_.gdn_head_dim),
-               .banks = states.banks,
-               .tape = states.tape},
-              gdn_args(config_, states));
+               .banks = at.banks,
+               .tape = at.tape},
+              gdn_args(config_, at));
   add_to_residual(gated, output);
 }
 

@@ -53,7 +53,7 @@ class LayerWalk {
       : config_(config), weights_(weights), record_(recorder), a_(activations) {}
 
   // What an attention layer looks like, but for the shapes of the config.
-  struct Sight {
+  struct AttentionLayer {
     Span rope;
     KvPlanes planes;
     uint32_t slot_tokens = 0;
@@ -63,18 +63,18 @@ class LayerWalk {
     bool causal = true;
     bool gated = true;
   };
-  void attention(const std::string& layer, const Sight& sight);
+  void attention(const std::string& layer, const AttentionLayer& at);
   void mlp(const std::string& layer);
 
   // The states of a GDN layer, its place among them, and its tape (none: no bytes).
-  struct States {
+  struct GdnLayer {
     Span banks{};
     uint64_t bank_floats = 0;
     uint32_t index = 0;
     Span tape{};
     uint32_t chunk_rows = 0;
   };
-  void gdn(const std::string& layer, const States& states);
+  void gdn(const std::string& layer, const GdnLayer& at);
 
   // The normed activation, as the matrices that read it want it.
   Activation norm(const Activation& out, const Activation& in, const std::string& name,
@@ -92,9 +92,9 @@ class LayerWalk {
   const Activations& a_;
 };
 
-[[nodiscard]] GdnArgs gdn_args(const ModelConfig& config, const LayerWalk::States& states);
+[[nodiscard]] GdnArgs gdn_args(const ModelConfig& config, const LayerWalk::GdnLayer& at);
 [[nodiscard]] SampleScanArgs sample_args(const ModelConfig& config);
 [[nodiscard]] AttentionArgs attention_args(const ModelConfig& config,
-                                           const LayerWalk::Sight& sight);
+                                           const LayerWalk::AttentionLayer& at);
 
 }  // namespace mtlqwen

@@ -10,25 +10,10 @@ static_assert(kMtpSteps + 1 <= kMaxPasses);
 
 const std::string kLayer = "mtp.layers.0.";
 
-bool wants_int16(const DraftedTarget& target) {
-  return target.device.prefers_int16() && !target.deterministic;
-}
-
-uint64_t rows_bytes(uint32_t cols, bool int16) {
-  return Arena::padded(kPassRows * float_bytes(cols)) +
-         (int16 ? Arena::padded(kPassRows * int16_row_bytes(cols)) : 0);
-}
-
 uint64_t scratch_bytes(const DraftedTarget& target) {
   const uint32_t hidden = target.config.hidden;
-  const bool int16 = wants_int16(target);
-  return 3 * rows_bytes(hidden, false) + rows_bytes(hidden, int16) + rows_bytes(2 * hidden, int16);
-}
-
-Activation take_rows(Arena& arena, uint32_t cols, bool int16) {
-  return {.span = arena.take(kPassRows * float_bytes(cols)),
-          .cols = cols,
-          .int16 = int16 ? arena.take(kPassRows * int16_row_bytes(cols)) : Span{}};
+  return 3 * pass_rows_bytes(hidden, false) + pass_rows_bytes(hidden, target.int16) +
+         pass_rows_bytes(2 * hidden, target.int16);
 }
 
 }  // namespace
@@ -37,11 +22,11 @@ Mtp::Mtp(const DraftedTarget& target)
     : target_(target),
       scratch_(target.device, scratch_bytes(target), Storage::kPrivate, "draft scratch"),
       planes_(PlaneDealer(target.kv_pool, target.first_plane).next(kv_bytes(target.config))),
-      embedded_(take_rows(scratch_, target.config.hidden, false)),
-      normed_(take_rows(scratch_, target.config.hidden, false)),
-      shifted_(take_rows(scratch_, target.config.hidden, false)),
-      joined_(take_rows(scratch_, 2 * target.config.hidden, wants_int16(target))),
-      output_(take_rows(scratch_, target.config.hidden, wants_int16(target))) {
+      embedded_(take_pass_rows(scratch_, target.config.hidden, false)),
+      normed_(take_pass_rows(scratch_, target.config.hidden, false)),
+      shifted_(take_pass_rows(scratch_, target.config.hidden, false)),
+      joined_(take_pass_rows(scratch_, 2 * target.config.hidden, target.int16)),
+      output_(take_pass_rows(scratch_, target.config.hidden, target.int16)) {
   for (uint32_t step = 0; step < kMtpSteps; ++step) {
     controls_.push_back(std::make_unique<Control>(
         target.device,
@@ -52,7 +37,7 @@ Mtp::Mtp(const DraftedTarget& target)
   }
 }
 
-LayerWalk::Sight Mtp::sight() const {
+LayerWalk::AttentionLayer Mtp::attention_layer() const {
   return {.rope = target_.rope,
           .planes = planes_,
           .slot_tokens = target_.kv_pool.slot_tokens(),
@@ -94,7 +79,7 @@ void Mtp::record_step(uint32_t step) {
   } else {
     record_pair(recorder, walk, output_);
   }
-  walk.attention(kLayer, sight());
+  walk.attention(kLayer, attention_layer());
   walk.mlp(kLayer);
   const Activation told = walk.norm(output_, a.hidden, "mtp.norm.weight", {target_.head});
   recorder.linear(a.logits, told, target_.head, false, Count::kLogitRows);
@@ -108,7 +93,7 @@ void Mtp::record_context(Recorder& recorder) {
   LayerWalk walk(target_.config, target_.weights, recorder, a);
   walk.norm(output_, a.hidden, "norm.weight", {});
   recorder.keep_seeds(target_.banks.span(), output_, seed_args());
-  recorder.keep_verified_seeds(target_.banks.span(), output_, seed_args());
+  recorder.keep_taped_seeds(target_.banks.span(), output_, seed_args());
   recorder.shift_rows(shifted_, output_, target_.banks.span(), seed_args());
   record_pair(recorder, walk, shifted_);
   const Matrix key = walk.matrix(kLayer + "self_attn.k_proj.weight", a.key, a.normed);
@@ -123,7 +108,7 @@ void Mtp::record_context(Recorder& recorder) {
                                                              target_.config.head_dim),
                             .rope = target_.rope,
                             .planes = planes_},
-                           attention_args(target_.config, sight()));
+                           attention_args(target_.config, attention_layer()));
 }
 
 // The widest drafts first, so that each step's rows are the first of the step before.

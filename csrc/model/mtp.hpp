@@ -21,13 +21,13 @@ class Mtp : public Drafter {
   explicit Mtp(const DraftedTarget& target);
 
   void record_draft() override;
-  void record_tap(uint32_t) override {}
+  void record_tap(Recorder&, uint32_t) override {}
   void record_context(Recorder& recorder) override;
   void pack(std::span<const PackedQuery> queries, StepShape& shape) override;
   [[nodiscard]] uint64_t arena_bytes() const override;
 
  private:
-  [[nodiscard]] LayerWalk::Sight sight() const;
+  [[nodiscard]] LayerWalk::AttentionLayer attention_layer() const;
   [[nodiscard]] SeedArgs seed_args() const;
   // hidden = the layer's input for the rows of the recorder's pass, from their tokens and `before`.
   void record_pair(Recorder& recorder, LayerWalk& walk, const Activation& before);

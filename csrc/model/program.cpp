@@ -31,6 +31,8 @@ uint32_t count_of(Count count, const PassShape& shape) {
     return shape.n_writes;
   case Count::kVerified:
     return shape.n_verified;
+  case Count::kTaped:
+    return shape.n_taped;
   }
   return 0;
 }

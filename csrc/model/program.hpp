@@ -16,7 +16,7 @@
 namespace mtlqwen {
 
 // What a launch counts along the y axis of its grid.
-enum class Count : uint8_t { kRows, kQueries, kLogitRows, kStateWrites, kVerified };
+enum class Count : uint8_t { kRows, kQueries, kLogitRows, kStateWrites, kVerified, kTaped };
 
 // Passes of one command buffer at most: number 0 is the target's, the others are a drafter's.
 inline constexpr uint32_t kMaxPasses = 5;
@@ -28,6 +28,7 @@ struct PassShape {
   uint32_t n_logit_rows = 0;
   uint32_t n_writes = 0;    // GDN states kept
   uint32_t n_verified = 0;  // queries whose drafts are checked
+  uint32_t n_taped = 0;     // of them, those that are rolled back by the tape
   uint32_t n_splits = 0;
   uint32_t shortest = 0;  // rows of a query
   uint32_t longest = 0;

@@ -83,10 +83,10 @@ class Recorder {
     Span decay, dt_bias;     // (v_heads): -exp(A_log), bias of the step size
     Span norm;               // (head_dim)
     Span banks;              // all of them
-    Span tape;               // the layer's; empty: no query of the pass is verified
+    Span tape;               // the layer's; empty: no query of the pass is taped
   };
   void gdn(const GdnTensors& tensors, const GdnArgs& args);
-  // The states after the accepted rows of every verified query, in all layers. tape: of all layers.
+  // The states after the accepted rows of every taped query, in all layers. tape: of all layers.
   void gdn_replay(Span banks, Span tape, const GdnReplayArgs& args);
 
   // Columns `first` .. of `out`, or of its int16 rows where it has some, from all columns of `in`.
@@ -95,7 +95,7 @@ class Recorder {
   void shift_rows(const Activation& out, const Activation& in, Span banks, const SeedArgs& args);
   // Seeds of the banks that the pass writes, and of those that it makes from the tape: the row of `in` behind which the state stands.
   void keep_seeds(Span banks, const Activation& in, const SeedArgs& args);
-  void keep_verified_seeds(Span banks, const Activation& in, const SeedArgs& args);
+  void keep_taped_seeds(Span banks, const Activation& in, const SeedArgs& args);
   // out[places[i]] = ids[i], for i below the count.
   void scatter_ids(Span out, Span ids, Span places, Count count);
   // Counts what the target accepts of each draft of the pass.

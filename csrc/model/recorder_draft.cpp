@@ -30,9 +30,9 @@ void Recorder::keep_seeds(Span banks, const Activation& in_rows, const SeedArgs&
       args);
 }
 
-void Recorder::keep_verified_seeds(Span banks, const Activation& in_rows, const SeedArgs& args) {
-  add({.kernel = "keep_verified_seeds",
-       .count = Count::kVerified,
+void Recorder::keep_taped_seeds(Span banks, const Activation& in_rows, const SeedArgs& args) {
+  add({.kernel = "keep_taped_seeds",
+       .count = Count::kTaped,
        .bindings = {untracked(banks), in(in_rows.span), in(pass_.queries), in(pass_.verifies),
                     in(pass_.accepted)},
        .traffic = {.per_count = float_bytes(2 * args.dim)}},

@@ -81,7 +81,7 @@ void Recorder::gdn_replay(Span banks, Span tape, const GdnReplayArgs& args) {
   const uint64_t taps = float_bytes((kConvTaps - 1) * n_heads * layer.head_dim);
   add({.kernel = "gdn_replay",
        .groups_x = args.n_layers * (value_dim / kRecurrentDims + n_heads),
-       .count = Count::kVerified,
+       .count = Count::kTaped,
        .bindings = {untracked(banks), in(tape), in(pass_.queries), in(pass_.verifies),
                     in(pass_.accepted)},
        .traffic = {.per_count = args.n_layers * 2 * (state + taps)}},

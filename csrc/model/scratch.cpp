@@ -72,6 +72,17 @@ Activations take_layer_scratch(Arena& arena, const ModelConfig& config, const Sc
   return lay_out(config, shape, [&](uint64_t bytes) { return arena.take(bytes); });
 }
 
+uint64_t pass_rows_bytes(uint32_t cols, bool int16) {
+  return Arena::padded(uint64_t{kPassRows} * cols * sizeof(float)) +
+         (int16 ? Arena::padded(kPassRows * int16_row_bytes(cols)) : 0);
+}
+
+Activation take_pass_rows(Arena& arena, uint32_t cols, bool int16) {
+  return {.span = arena.take(uint64_t{kPassRows} * cols * sizeof(float)),
+          .cols = cols,
+          .int16 = int16 ? arena.take(kPassRows * int16_row_bytes(cols)) : Span{}};
+}
+
 Scratch::Scratch(Device& device, const ModelConfig& config, const ScratchShape& shape)
     : pass_(device,
             layer_scratch_bytes(config, shape) + Arena::padded(candidate_bytes(config, shape)),

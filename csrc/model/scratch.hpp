@@ -56,6 +56,10 @@ inline constexpr uint32_t kSampleChunk = 4096;  // ids that one threadgroup of s
 [[nodiscard]] Activations take_layer_scratch(Arena& arena, const ModelConfig& config,
                                              const ScratchShape& shape);
 
+// Rows that a drafter makes of the target's, in one arena: their bytes, and the next of them.
+[[nodiscard]] uint64_t pass_rows_bytes(uint32_t cols, bool int16);
+[[nodiscard]] Activation take_pass_rows(Arena& arena, uint32_t cols, bool int16);
+
 // Of the target, with logits that the CPU can read.
 class Scratch {
  public:

@@ -6,8 +6,7 @@ Knows nothing of tensors.
 
 from __future__ import annotations
 
-import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
@@ -15,47 +14,27 @@ from mtlqwen.assets import load_assets
 from mtlqwen.async_calls import AsyncCalls
 from mtlqwen.calls import Calls
 from mtlqwen.driver import Core, Driver
-from mtlqwen.errors import DeviceError
-from mtlqwen.hub import ModelFiles, resolve, resolve_drafter
+from mtlqwen.hub import ModelFiles, resolve
+from mtlqwen.options import (
+    CACHE_DIR_BYTES,
+    DRAFTER_SPECS,
+    MAX_BYTES,
+    MAX_CONTEXT,
+    MAX_SLOTS,
+    MAX_THREADS,
+    CoreOptions,
+    check_block_tokens,
+    check_cache_dir,
+    check_device,
+    check_spec,
+    find_drafter,
+)
 from mtlqwen.prepare import Preparer
 from mtlqwen.progress import Progress, make_progress
 from mtlqwen.sampling import check_flag, check_integer, check_number
 from mtlqwen.session_calls import SessionCalls
 from mtlqwen.tokenizer import Tokenizer
 from mtlqwen.trace import Trace
-
-DEVICES = ("metal",) if sys.platform == "darwin" else ("cpu",)
-SPECS = ("auto", "off", "dflash", "mtp", "ngram")
-DRAFTER_SPECS = ("auto", "dflash")  # those that a drafter model serves
-MAX_SLOTS = 32
-BLOCK_TOKENS = (64, 128, 256)
-MAX_CONTEXT = 2**31 - 1
-MAX_THREADS = 2**16  # beyond any machine; the core knows this one
-MAX_BYTES = 2**63 - 1
-CACHE_DIR_BYTES = 10 * 2**30
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CoreOptions:
-    """What a core is made with, checked."""
-
-    context: int
-    slots: int
-    memory_budget: int | None
-    block_tokens: int
-    prefill_share: float
-    threads: int
-    prefetch_weights: bool
-    lock_weights: bool
-    deterministic: bool
-    checkpoint_interval: int
-    cache_memory: int | None
-    cache_dir: str  # "": none
-    cache_dir_bytes: int
-    spec: str
-    drafter: str  # "": none
-    candidate_memory: int
-    progress: Progress | None
 
 
 class Engine(Calls, AsyncCalls, SessionCalls):
@@ -153,7 +132,7 @@ class Engine(Calls, AsyncCalls, SessionCalls):
         progress: Progress | bool | None = None,
     ) -> None:
         """Load a model; see the class."""
-        self._device = _check_device(device)
+        self._device = check_device(device)
         check_flag("engine", "prefetch_weights", prefetch_weights)
         check_flag("engine", "lock_weights", lock_weights)
         check_flag("engine", "deterministic", deterministic)
@@ -169,7 +148,7 @@ class Engine(Calls, AsyncCalls, SessionCalls):
             context=context or 0,
             slots=check_integer("engine", "slots", slots, 1, MAX_SLOTS),
             memory_budget=memory_budget,
-            block_tokens=_check_block_tokens(block_tokens),
+            block_tokens=check_block_tokens(block_tokens),
             prefill_share=check_number("engine", "prefill_share", prefill_share, 0.0, 1.0),
             threads=threads or 0,
             prefetch_weights=prefetch_weights,
@@ -179,11 +158,11 @@ class Engine(Calls, AsyncCalls, SessionCalls):
                 "engine", "checkpoint_interval", checkpoint_interval, 0, MAX_CONTEXT
             ),
             cache_memory=cache_memory,
-            cache_dir=_check_cache_dir(cache_dir),
+            cache_dir=check_cache_dir(cache_dir),
             cache_dir_bytes=check_integer(
                 "engine", "cache_dir_bytes", cache_dir_bytes, 1, MAX_BYTES
             ),
-            spec=_check_spec(spec, drafter),
+            spec=check_spec(spec, drafter),
             drafter="",
             candidate_memory=check_integer(
                 "engine", "candidate_memory", candidate_memory, 0, MAX_BYTES
@@ -192,7 +171,7 @@ class Engine(Calls, AsyncCalls, SessionCalls):
         )
         files = resolve(model)
         if spec in DRAFTER_SPECS:
-            options = replace(options, drafter=_find_drafter(files, spec, drafter))
+            options = replace(options, drafter=find_drafter(files, spec, drafter))
         self._name = files.name
         self._deterministic = deterministic
         self._core = _make_core(files, options)
@@ -352,49 +331,3 @@ def _make_core(files: ModelFiles, options: CoreOptions) -> Core:
         progress=options.progress,
     )
     return core
-
-
-def _check_block_tokens(value: object) -> int:
-    number = check_integer("engine", "block_tokens", value, BLOCK_TOKENS[0], BLOCK_TOKENS[-1])
-    if number not in BLOCK_TOKENS:
-        want = ", ".join(map(str, BLOCK_TOKENS))
-        raise ValueError(f"[engine] block_tokens: no such size (got {number}, want one of {want})")
-    return number
-
-
-def _check_spec(spec: object, drafter: object) -> str:
-    if not isinstance(spec, str) or spec not in SPECS:
-        want = ", ".join(map(repr, SPECS))
-        raise ValueError(f"[engine] spec: no such drafter (got {spec!r}, want one of {want})")
-    if drafter is not None and spec not in DRAFTER_SPECS:
-        want = " or ".join(map(repr, DRAFTER_SPECS))
-        raise ValueError(f"[engine] drafter: not used with spec={spec!r} (want {want})")
-    return spec
-
-
-def _find_drafter(files: ModelFiles, spec: str, drafter: str | Path | None) -> str:
-    found = resolve_drafter(files, drafter)
-    if found is None and spec == "dflash":
-        raise FileNotFoundError(
-            f"[engine] drafter: none lies beside {files.weights}; name one, or use spec='auto'"
-        )
-    return "" if found is None else str(found)
-
-
-def _check_device(device: object) -> str:
-    if device == "auto":
-        return DEVICES[0]
-    if device not in DEVICES:
-        want = " or ".join(("auto", *DEVICES))
-        raise DeviceError(f"[engine] device: not in this build (got {device!r}, want {want})")
-    return str(device)
-
-
-def _check_cache_dir(path: object) -> str:
-    if path is not None and not isinstance(path, (str, Path)):
-        raise TypeError(f"[engine] cache_dir: not a path (got {path!r})")
-    if path == "":
-        raise ValueError("[engine] cache_dir: empty; want a directory, or None for none")
-    if "\0" in str(path):
-        raise ValueError(f"[engine] cache_dir: no path of a file system (got {str(path)!r})")
-    return "" if path is None else str(path)

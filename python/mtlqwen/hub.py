@@ -101,7 +101,10 @@ def _drafter_beside_file(weights: Path) -> Path | None:
     named = [file for file, base in bases.items() if len(base) == longest]
     if len(named) > 1:
         names = ", ".join(file.name for file in named)
-        raise ModelError(f"[drafter] {weights}: several drafters beside it (got {names}); name one")
+        raise ModelError(
+            f"[drafter] {weights}: several drafters beside it (got {names}); name one by drafter=, "
+            "or use spec='off'"
+        )
     if not named and len(others) == len(drafters) == 1:
         return drafters[0]
     return named[0] if named else None

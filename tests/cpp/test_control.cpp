@@ -108,7 +108,8 @@ void test_drafts() {
   const PassShape shape = control.pack(queries, 1, kPassRows);
   check_equal(shape.n_logit_rows, 6U);
   check_equal(shape.n_writes, 3U);
-  check_equal(shape.n_verified, 1U);
+  check_equal(shape.n_verified, 2U);
+  check_equal(shape.n_taped, 1U);
   const PassBuffers& buffers = control.buffers();
   check(words(device, buffers.input_ids, 8) == std::vector<uint32_t>{7, 21, 22, 8, 0, 7, 8, 9});
   check(words(device, buffers.logit_rows, 6) == std::vector<uint32_t>{0, 1, 2, 3, 4, 7});
@@ -116,7 +117,8 @@ void test_drafts() {
   const std::vector<uint32_t> samples = words(device, buffers.samples, 6 * 8);
   const std::vector<uint32_t> positions = {10, 11, 12, 21, 22, 3};
   for (size_t i = 0; i < positions.size(); ++i) check_equal(samples[8 * i + 3], positions[i]);
-  check(words(device, buffers.verifies, 6) == std::vector<uint32_t>{0, 0, 2, 6, 0, 2});
+  check(words(device, buffers.verifies, 14) ==
+        std::vector<uint32_t>{0, 0, 2, 6, 0, 2, 0, 0, 1, 3, 1, 9, 2, 0});
   check(words(device, buffers.stops, 2) == std::vector<uint32_t>{31, 32});
   // (first_write, n_writes, first_tape) of each query.
   const std::vector<uint32_t> packed_queries = words(device, buffers.queries, 3 * 8);
@@ -124,6 +126,26 @@ void test_drafts() {
   check_equal(packed_queries[7], 0U);
   check_equal(packed_queries[8 + 6], 2U);
   check_equal(packed_queries[16 + 5], 2U);
+}
+
+// Taped drafts stand before the others, whatever their order in the pass.
+void test_taped_drafts_come_first() {
+  Device device(library_path);
+  Control control(device, kLimits);
+  const std::vector<int32_t> tokens = {7};
+  const std::vector<PackedQuery> queries = {
+      packed({.count = 2, .writes = {{1, 8}, {2, 9}}, .emits = true, .width = 1}, tokens),
+      packed({.first_row = 2,
+              .count = 3,
+              .writes = {{3, 6}},
+              .emits = true,
+              .width = 2,
+              .taped = true},
+             tokens)};
+  check_equal(control.pack(queries, 1, kPassRows).n_taped, 1U);
+  const std::vector<uint32_t> verifies = words(device, control.buffers().verifies, 16);
+  check(verifies[0] == 1 && verifies[1] == 2 && verifies[3] == 6);
+  check(verifies[8] == 0 && verifies[9] == 0 && verifies[11] == 9);
 }
 
 // A block of a drafter: its first row is not sampled, its ids go elsewhere.
@@ -155,6 +177,7 @@ int main(int n_arguments, char** arguments) {
   return run({{"state writes", test_state_writes},
               {"a state of every row", test_a_state_of_every_row},
               {"drafts", test_drafts},
+              {"taped drafts come first", test_taped_drafts_come_first},
               {"a drafter's pass", test_a_drafters_pass}},
              n_arguments > 2 ? arguments[2] : "");
 }

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from mtlqwen import _core
 
 testing: Any = _core._testing
-MOST_DRAFTED: int = testing.MOST_DRAFTED
+MOST_WIDTH: int = testing.MOST_WIDTH
 NGRAM_LEAST, NGRAM_MOST, NGRAM_LOOKED = testing.NGRAM_LIMITS
 
 
@@ -67,7 +67,7 @@ def test_texts_that_repeat_earlier_stretches_are_followed(seed: int, n_tokens: i
             piece = [rng.randrange(10**n_tokens) for _ in range(rng.randrange(1, 9))]
         index.append(piece)
         text += piece
-        assert index.propose(MOST_DRAFTED) == follow(text, MOST_DRAFTED)
+        assert index.propose(MOST_WIDTH) == follow(text, MOST_WIDTH)
 
 
 def test_a_period_goes_on_beyond_the_end_of_the_text() -> None:
@@ -96,7 +96,7 @@ def drafted(rng: random.Random, conditionals: Sequence[float], width: int) -> in
 
 
 @given(
-    st.lists(st.tuples(st.integers(0, MOST_DRAFTED), st.integers(0, MOST_DRAFTED)), max_size=60),
+    st.lists(st.tuples(st.integers(0, MOST_WIDTH), st.integers(0, MOST_WIDTH)), max_size=60),
     st.floats(0.05, 0.95),
 )
 def test_a_chain_is_a_law_whatever_was_seen(passes: list[tuple[int, int]], prior: float) -> None:
@@ -105,7 +105,7 @@ def test_a_chain_is_a_law_whatever_was_seen(passes: list[tuple[int, int]], prior
         sequence.observe(profile, width, min(width, accepted))
         profile.observe(width, min(width, accepted))
         chain = sequence.chain(profile)
-        assert len(chain) == MOST_DRAFTED
+        assert len(chain) == MOST_WIDTH
         assert all(0 < later < earlier < 1 for earlier, later in itertools.pairwise(chain))
 
 
@@ -116,7 +116,7 @@ def test_acceptance_is_learned(rate: float, width: int) -> None:
     profile, sequence = testing.AcceptanceProfile(0.8), testing.Acceptance()
     estimates = []
     for at in range(600):
-        accepted = drafted(rng, [rate] * MOST_DRAFTED, width)
+        accepted = drafted(rng, [rate] * MOST_WIDTH, width)
         sequence.observe(profile, width, accepted)
         profile.observe(width, accepted)
         if at >= 200:
@@ -131,9 +131,9 @@ def test_a_new_sequence_is_taken_to_be_like_the_others() -> None:
     for _ in range(100):
         sequence = testing.Acceptance()
         for _ in range(5):
-            accepted = drafted(rng, conditionals, MOST_DRAFTED)
-            sequence.observe(profile, MOST_DRAFTED, accepted)
-            profile.observe(MOST_DRAFTED, accepted)
+            accepted = drafted(rng, conditionals, MOST_WIDTH)
+            sequence.observe(profile, MOST_WIDTH, accepted)
+            profile.observe(MOST_WIDTH, accepted)
     chain = testing.Acceptance().chain(profile)
     assert chain[0] == pytest.approx(0.9, abs=0.05)
     assert chain[2] == pytest.approx(0.9**3, abs=0.08)
@@ -160,13 +160,13 @@ def test_times_that_were_measured_are_given_back() -> None:
         for rows, seconds in times.items():
             cost.observe("ngram", 1, rows, seconds)
     for rows, seconds in times.items():
-        assert cost.estimate("none", 1, rows) == pytest.approx(seconds, rel=0.02)
+        assert cost.estimate("off", 1, rows) == pytest.approx(seconds, rel=0.02)
 
 
 @given(
     st.lists(
         st.tuples(
-            st.sampled_from(["none", "ngram", "mtp", "dflash"]),
+            st.sampled_from(["off", "ngram", "mtp", "dflash"]),
             st.integers(1, 32),
             st.integers(0, 32),
             st.floats(1e-4, 10),
@@ -181,7 +181,7 @@ def test_estimates_rise_with_rows_where_nothing_else_was_measured(
     cost = testing.PassCost()
     for kind, n, more, seconds, steps in seen:
         cost.observe(kind, n, n + more, seconds, steps)
-    for kind, n in itertools.product(["none", "mtp", "dflash"], [1, 3, 8, 32]):
+    for kind, n in itertools.product(["off", "mtp", "dflash"], [1, 3, 8, 32]):
         estimates = [cost.estimate(kind, n, n + i, 2) for i in range(33)]
         assert all(seconds > 0 for seconds in estimates)
         assert all(a <= b for a, b in itertools.pairwise(estimates))
@@ -191,31 +191,31 @@ def test_what_lies_between_and_beyond_is_guessed_from_what_was_seen() -> None:
     cost = testing.PassCost()
     for _ in range(10):
         for rows in (1, 2, 4, 16):
-            cost.observe("none", 1, rows, 1e-3 * (1 + 0.5 * (rows - 1)))
+            cost.observe("off", 1, rows, 1e-3 * (1 + 0.5 * (rows - 1)))
     for rows in (3, 8, 12, 24):
-        assert cost.estimate("none", 1, rows) == pytest.approx(
+        assert cost.estimate("off", 1, rows) == pytest.approx(
             1e-3 * (1 + 0.5 * (rows - 1)), rel=0.35
         )
-    assert cost.estimate("dflash", 1, 4) > cost.estimate("none", 1, 4)
+    assert cost.estimate("dflash", 1, 4) > cost.estimate("off", 1, 4)
 
 
 def test_one_pass_among_other_work_changes_little_and_a_slower_machine_all() -> None:
     cost = testing.PassCost()
     for _ in range(30):
-        cost.observe("none", 1, 1, 1e-3)
+        cost.observe("off", 1, 1, 1e-3)
         cost.observe("ngram", 1, 8, 2e-3)
-    cost.observe("none", 1, 1, 9e-3)
-    assert cost.estimate("none", 1, 1) == pytest.approx(1e-3, rel=0.05)
+    cost.observe("off", 1, 1, 9e-3)
+    assert cost.estimate("off", 1, 1) == pytest.approx(1e-3, rel=0.05)
     for _ in range(60):
-        cost.observe("none", 1, 1, 2e-3)
-    assert cost.estimate("none", 1, 1) == pytest.approx(2e-3, rel=0.05)
+        cost.observe("off", 1, 1, 2e-3)
+    assert cost.estimate("off", 1, 1) == pytest.approx(2e-3, rel=0.05)
     assert cost.estimate("ngram", 1, 8) > 2.2e-3
 
 
 @st.composite
 def chains(draw: st.DrawFn) -> tuple[list[float], int]:
     """A chain and how many proposals of it are wanted."""
-    conditionals = draw(st.lists(st.floats(0, 1), min_size=MOST_DRAFTED, max_size=MOST_DRAFTED))
+    conditionals = draw(st.lists(st.floats(0, 1), min_size=MOST_WIDTH, max_size=MOST_WIDTH))
     most = draw(st.integers(0, 4))
     return list(itertools.accumulate(conditionals, lambda all_, next_: all_ * next_)), most
 

@@ -42,7 +42,7 @@ class Machine:
 
 def steady(first: float, keeps: float = 1.0) -> Text:
     """One law for all of the text."""
-    conditionals = tuple(first * keeps**i for i in range(testing.MOST_DRAFTED))
+    conditionals = tuple(first * keeps**i for i in range(testing.MOST_WIDTH))
     return lambda at: conditionals
 
 
@@ -150,9 +150,7 @@ def best_fixed(machine: Machine, text: Text, n: int, drafters: dict[str, int]) -
     """Tokens a second of the best width that all sequences have, plain decoding included."""
     law = text(0)
     return max(
-        n
-        * expected(law, width)
-        / machine.seconds(kind if width else "none", n * (1 + width), width)
+        n * expected(law, width) / machine.seconds(kind if width else "off", n * (1 + width), width)
         for kind, most in drafters.items()
         for width in range(most + 1)
         if n * (1 + width) <= MOST_ROWS
@@ -181,7 +179,7 @@ def test_close_to_the_best_fixed_width_and_to_plain_decoding(
 def test_text_that_changes_does_not_make_it_slower(machine: str, every: int, n: int) -> None:
     true = MACHINES[machine]
     run = Run(true, [changing(0.95, 0.1, every)] * n, {"dflash": 15})
-    assert run.rate(6000) >= ENOUGH * n / true.seconds("none", n, 0)
+    assert run.rate(6000) >= ENOUGH * n / true.seconds("off", n, 0)
 
 
 @pytest.mark.parametrize("kind", ["dflash", "mtp"])
@@ -251,12 +249,12 @@ def test_limits_of_sequences_and_of_the_pass_are_kept(n: int) -> None:
         most = [rng.choice([0, 1, 3, 100]) for _ in range(n)]
         matches = [rng.choice([0, 2, 5, 16]) for _ in range(n)]
         choices = policy.choose(list(zip(histories, matches, most, strict=True)), MOST_ROWS)
-        kinds = {kind for kind, _ in choices} - {"none", "ngram"}
+        kinds = {kind for kind, _ in choices} - {"off", "ngram"}
         assert len(kinds) <= 1
         assert n + sum(width for _, width in choices) <= MOST_ROWS
         for i, (kind, width) in enumerate(choices):
             assert width <= min(most[i], drafters.get(kind, 0))
-            assert (kind == "none") == (width == 0)
+            assert (kind == "off") == (width == 0)
             assert kind != "ngram" or matches[i] > 0
             policy.observe_draft(histories[i], (kind, width), matches[i], rng.randint(0, width))
         kind, _, rows, steps = testing.describe_pass(choices)
@@ -276,7 +274,7 @@ def test_every_drafter_is_tried_and_the_best_one_stays() -> None:
     run.laws = {"mtp": [steady(0.95)], "dflash": [steady(0.3)]}
     for _ in range(1500):
         run.step()
-    assert {"none", "mtp", "dflash"} <= set(run.kinds)
+    assert {"off", "mtp", "dflash"} <= set(run.kinds)
     assert run.kinds[-200:].count("mtp") > 150
 
 

@@ -24,7 +24,7 @@ from engine.drafting import (
     spoil,
     write_drafted,
 )
-from engine.hash_model import build_hash_kernels, draw_tokens
+from engine.hash_model import bank_bytes, build_hash_kernels, draw_tokens
 from engine.hash_oracle import Continuations
 from engine.tracking import CONTEXT
 from mtlqwen import _core
@@ -281,3 +281,28 @@ def test_drafts_are_those_of_a_text_that_came_in_one(
         running.release(again)
     running.engine.close()
     fresh.engine.close()
+
+
+@pytest.mark.parametrize("order", [(1, 6, 2, 5), (6, 1, 5, 2)])
+def test_both_ways_back_in_one_pass(setup: Setup, order: tuple[int, ...]) -> None:
+    """Narrow drafts keep the states behind every row, wide ones are taped."""
+    rng = random.Random(len(order))
+    probe = setup.open("mtp")
+    one = Running(setup, probe).start(setup.prompt(rng, 3))
+    assert len(one.text) < 64
+    bundle_bytes = int(probe.stats()["kv_bytes"])  # one block's
+    probe.close()
+    state_bytes = bank_bytes(setup.drafted.model.geometry, bundle_bytes)
+    running = Running(setup, setup.open("mtp", candidate_bytes=3 * state_bytes))
+    live = [running.start(setup.prompt(rng, rng.randint(2, 90))) for _ in order]
+    for turn in range(8):
+        for i, (sequence, width) in enumerate(zip(live, order, strict=True)):
+            running.propose(sequence, width, wrong=(turn + i) % (width + 1))
+        before = [len(sequence.run.token_ids) for sequence in live]
+        running.step()
+        for i, (sequence, width) in enumerate(zip(live, order, strict=True)):
+            assert len(sequence.run.token_ids) - before[i] == 1 + (turn + i) % (width + 1)
+            assert sequence.run.token_ids == setup.behind(
+                sequence.prompt, len(sequence.run.token_ids)
+            )
+    running.engine.close()

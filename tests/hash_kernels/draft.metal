@@ -55,12 +55,14 @@ kernel void keep_seeds(device uint* banks [[buffer(0)]], device const uint* in [
              args.dim, lane);
 }
 
-kernel void keep_verified_seeds(
-    device uint* banks [[buffer(0)]], device const uint* in [[buffer(1)]],
-    device const QueryArgs* queries [[buffer(2)]], device const VerifyArgs* verifies [[buffer(3)]],
-    device const uint* accepted [[buffer(4)]], constant SeedArgs& args [[buffer(5)]],
-    constant Pass& pass [[buffer(6)]], uint2 group [[threadgroup_position_in_grid]],
-    uint lane [[thread_index_in_simdgroup]]) {
+kernel void keep_taped_seeds(device uint* banks [[buffer(0)]], device const uint* in [[buffer(1)]],
+                             device const QueryArgs* queries [[buffer(2)]],
+                             device const VerifyArgs* verifies [[buffer(3)]],
+                             device const uint* accepted [[buffer(4)]],
+                             constant SeedArgs& args [[buffer(5)]],
+                             constant Pass& pass [[buffer(6)]],
+                             uint2 group [[threadgroup_position_in_grid]],
+                             uint lane [[thread_index_in_simdgroup]]) {
   device const VerifyArgs& check = verifies[group.y];
   const uint row = queries[check.query].first_row + accepted[group.y];
   copy_words(banks + check.bank * args.bank_floats + args.seed_offset, in + row * args.dim,

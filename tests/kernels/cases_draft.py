@@ -169,7 +169,7 @@ def verify_arrays(drafts: Sequence[Draft], gap: int) -> dict[str, Buffer]:
 
 
 def keep_verified_case(seeds: Seeds, drafts: Sequence[Draft], gap: int = 2) -> LayerCase:
-    """keep_verified_seeds: nothing else of the banks changes."""
+    """keep_taped_seeds: nothing else of the banks changes."""
     arrays = verify_arrays(drafts, gap)
     rng = np.random.default_rng(len(drafts))
     x = floats(rng, len(arrays["ids"]), seeds.dim)
@@ -183,12 +183,12 @@ def keep_verified_case(seeds: Seeds, drafts: Sequence[Draft], gap: int = 2) -> L
     pass_ = pass_struct([Query(count=len(x))])
     names = ("queries", "verifies", "accepted")
     launch = Launch(
-        kernel="keep_verified_seeds",
+        kernel="keep_taped_seeds",
         buffers=[banks, x, *(arrays[name] for name in names), seeds.args(), pass_],
         groups=(1, len(drafts)),
     )
     return LayerCase(
-        name=f"keep_verified_seeds-{len(drafts)}x{seeds.dim}",
+        name=f"keep_taped_seeds-{len(drafts)}x{seeds.dim}",
         launches=[launch],
         checks=[unchanged(banks, expected)],
         moved_bytes=2 * len(drafts) * seeds.dim * 4,

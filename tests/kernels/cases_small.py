@@ -102,7 +102,7 @@ CASES: dict[str, Callable[[], list[Launch]]] = {
     "place_columns_int16": lambda: place_case(3, 2, 160, int16=True).launches,
     "shift_rows": lambda: shift_case(SEEDS, QUERIES).launches,
     "keep_seeds": lambda: keep_case(SEEDS, QUERIES).launches,
-    "keep_verified_seeds": lambda: keep_verified_case(SEEDS, DRAFTS).launches,
+    "keep_taped_seeds": lambda: keep_verified_case(SEEDS, DRAFTS).launches,
     "scatter_ids": lambda: scatter_case((4, 0, 7)).launches,
     "verify": lambda: verify_case(DRAFTS).launches,
     "sample": lambda: sample_run(LOGITS, DRAWS, chunk=512).launches,

@@ -108,7 +108,7 @@ def test_verify_random(runner: Runner) -> None:
 
 
 @pytest.mark.parametrize("dim", [32, 1024])
-def test_keep_verified_seeds(runner: Runner, dim: int) -> None:
+def test_keep_taped_seeds(runner: Runner, dim: int) -> None:
     check_case(runner, keep_verified_case(Seeds(dim=dim), list(DRAFTS.values())))
 
 

@@ -11,8 +11,8 @@ from typing import TypeAlias
 import mtlqwen.engine
 import pytest
 from mtlqwen import Engine
-from mtlqwen.engine import CoreOptions
 from mtlqwen.hub import ModelFiles
+from mtlqwen.options import CoreOptions
 from mtlqwen.tokenizer import Tokenizer
 from python.fake_core import FakeCore, Script
 

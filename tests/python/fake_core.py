@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mtlqwen.engine import CoreOptions
 from mtlqwen.errors import CapacityError, FormatError
+from mtlqwen.options import CoreOptions
 
 # prompt ids -> the tokens that the model "generates", the stop token included if there is one
 Script = Callable[[list[int]], list[int]]

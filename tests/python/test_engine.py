@@ -237,7 +237,8 @@ def test_wrong_call_is_told_why_and_the_engine_goes_on(
     [
         ({"device": "cuda"}, DeviceError, "[engine] device: not in this build (got 'cuda'"),
         ({"device": 1}, DeviceError, "device"),
-        ({"spec": "eagle"}, ValueError, "spec: no such drafter (got 'eagle', want one of 'auto'"),
+        ({"spec": "eagle"}, ValueError, "spec: no such word (got 'eagle', want one of 'auto'"),
+        ({"spec": None}, TypeError, "spec: not a string (got None"),
         ({"spec": "off", "drafter": "d.gguf"}, ValueError, "drafter: not used with spec='off'"),
         ({"drafter": "no/such.gguf"}, FileNotFoundError, "no/such.gguf"),
         ({"candidate_memory": -1}, ValueError, "candidate_memory"),

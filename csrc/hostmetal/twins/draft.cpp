@@ -91,7 +91,7 @@ MTLQWEN_TWIN(keep_seeds) {
   });
 }
 
-MTLQWEN_TWIN(keep_verified_seeds) {
+MTLQWEN_TWIN(keep_taped_seeds) {
   using namespace mtlqwen::twins;
   const auto* queries = dispatch.buffer<const mtlqwen::QueryArgs>(2);
   const auto* verifies = dispatch.buffer<const mtlqwen::VerifyArgs>(3);
