@@ -5,8 +5,9 @@ Plain values; knows nothing of engines, tokenizers or templates.
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, SupportsIndex, TypeAlias
 
 Kind: TypeAlias = Literal["text", "reasoning", "tool_call"]
 FinishReason: TypeAlias = Literal["stop", "length", "cancelled", "deadline", "tool_calls"]
@@ -106,6 +107,10 @@ class Piece(str):
         """Let pieces be copied and pickled."""
         return (str(self), self.token_ids, self.kind)
 
+    def __reduce_ex__(self, protocol: SupportsIndex, /) -> Any:
+        """Let every protocol do it as 2 does: those before it can't make a ``str`` with slots."""
+        return super().__reduce_ex__(max(operator.index(protocol), 2))
+
 
 class Completion(str):
     """A finished generation: a ``str`` (its text) with the facts about it.
@@ -155,6 +160,10 @@ class Completion(str):
         """Let completions be copied and pickled."""
         facts = ("token_ids", "finish_reason", "usage", "timings", "spec")
         return ((str(self),), {name: getattr(self, name) for name in facts})
+
+    def __reduce_ex__(self, protocol: SupportsIndex, /) -> Any:
+        """Let every protocol do it as 2 does: those before it can't make a ``str`` with slots."""
+        return super().__reduce_ex__(max(operator.index(protocol), 2))
 
     def __str__(self) -> str:
         """Return the text as a plain ``str``."""

@@ -32,12 +32,34 @@ def test_generate_returns_a_string_with_facts(make_engine: MakeEngine, say: Say)
     assert repr(result) == "Completion('wörld', 7 tokens, finish_reason='stop')"
 
 
-def test_results_can_be_copied_and_pickled(make_engine: MakeEngine, say: Say) -> None:
-    engine = make_engine(say("a\n</think>\n\nb"))
-    for result in (engine.generate("x"), engine.chat(HI)):
-        for other in (copy.deepcopy(result), pickle.loads(pickle.dumps(result))):
-            assert other == result
-            assert repr(other) == repr(result)
+COPIERS: list[Callable[[Any], Any]] = [
+    copy.copy,
+    copy.deepcopy,
+    *(
+        lambda value, p=protocol: pickle.loads(pickle.dumps(value, p))
+        for protocol in range(pickle.HIGHEST_PROTOCOL + 1)
+    ),
+]
+
+
+@pytest.mark.parametrize("copied", COPIERS)
+def test_results_can_be_copied_and_pickled(
+    make_engine: MakeEngine, say: Say, copied: Callable[[Any], Any]
+) -> None:
+    engine = make_engine(say("a\n</think>\n\nb<tool_call><function=f></function></tool_call>"))
+    completion, chat = engine.generate("x"), engine.chat(HI)
+    for result in (completion, chat, *engine.stream(HI)):
+        other = copied(result)
+        assert type(other) is type(result)
+        assert other == result
+        assert repr(other) == repr(result)
+        slots = {name for kind in type(result).__mro__ for name in getattr(kind, "__slots__", ())}
+        assert {name: getattr(other, name) for name in slots} == {
+            name: getattr(result, name) for name in slots
+        }
+    assert chat.tool_calls
+    for part in (chat.usage, chat.timings, chat.spec, *chat.tool_calls, SamplingParams(stop="x")):
+        assert copied(part) == part
 
 
 def test_token_ids_are_a_prompt(make_engine: MakeEngine, say: Say, tokenizer: Tokenizer) -> None:
