@@ -95,8 +95,10 @@ class Engine(Calls, AsyncCalls, SessionCalls):
 
     Raises:
         FileNotFoundError: there is no such model, or no such drafter.
-        FormatError: a file of the model is broken.
-        ModelError: the model is not one that this version runs.
+        PermissionError: this user may not look there, or the hub wants its terms accepted.
+        ConnectionError: they are not in the hub's local cache, and cannot be downloaded.
+        FormatError: a file of the model or the drafter is broken, or cannot be read.
+        ModelError: they are not what this version runs, or do not belong together.
         CapacityError: memory does not suffice, or may not be locked.
         DeviceError: this build does not have the device.
         TypeError, ValueError: an argument is wrong.

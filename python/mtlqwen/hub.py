@@ -22,6 +22,7 @@ _TINY = {
     "drafter": _TINY_FOLDER / "tiny-qwen3.5-dflash-Q8_0.gguf",
 }
 _HUB_ID = re.compile(r"([\w.-]+/[\w.-]+)(?::([\w.-]+))?")
+_SURROGATE = re.compile("[\ud800-\udfff]")  # as bytes of a name that are not UTF-8 come
 _SIDECARS = ["*.json", "*.jinja"]
 _DRAFTER_NAME = re.compile(r"(.+?)[-_.]dflash", re.IGNORECASE)
 # As a GGUF file says it, in a key that all writers put first.
@@ -61,9 +62,11 @@ def resolve(model: str | Path) -> ModelFiles:
 
     Raises:
         TypeError: it is neither a string nor a path.
+        ValueError: it is empty, or no text that can be a name.
         FileNotFoundError: there is no such file, directory or repository.
+        PermissionError: it may not be looked for, or the repository wants its terms accepted.
         ModelError: what is there is not one model.
-        ConnectionError: the hub can't be reached and has not been asked for this model before.
+        ConnectionError: its files are not in the hub's local cache, and cannot be downloaded.
     """
     return ModelFiles(str(model), _resolve(model, "model"))
 
@@ -82,10 +85,8 @@ def resolve_drafter(files: ModelFiles, drafter: str | Path | None = None) -> Pat
         None where nothing is named and nothing is found.
 
     Raises:
-        TypeError: it is neither a string nor a path.
-        FileNotFoundError: there is no such file, directory or repository.
         ModelError: what is there is not one drafter.
-        ConnectionError: the hub can't be reached and has not been asked for it before.
+        TypeError, ValueError, OSError: those of `resolve`.
     """
     if drafter is not None:
         return _resolve(drafter, "drafter")
@@ -142,26 +143,45 @@ def _resolve(model: str | Path, kind: _Kind) -> Path:
     name = str(model)
     if not name:
         raise ValueError(f"[{kind}] {kind}: an empty name; name a file, a directory or a hub id")
-    if name == "tiny" and not Path(name).exists():
-        return _existing(_TINY[kind], name, kind)
-    path = Path(name).expanduser()
-    if path.exists():
+    if "\0" in name or _SURROGATE.search(name):
+        raise ValueError(f"[{kind}] {kind}: no name (got {name!r}, want Unicode text without NUL)")
+    path = _path(name)
+    problem = _problem(path, kind)
+    if name == "tiny" and problem:
+        path, problem = _TINY[kind], _problem(_TINY[kind], kind)
+    if not problem:
         return _weights(path, None, kind)
     folder, _, quant = name.rpartition(":")
-    if folder and quant and Path(folder).expanduser().is_dir():
-        return _weights(Path(folder).expanduser(), quant, kind)
-    match = _HUB_ID.fullmatch(name)
-    if match is None or name.lower().endswith((".gguf", ".safetensors")) or name[0] in "./~":
-        _existing(path, name, kind)
-    assert match is not None
+    if folder and quant and not _problem(_path(folder), kind) and _path(folder).is_dir():
+        return _weights(_path(folder), quant, kind)
+    match = None if name.startswith((".", "/", "~")) else _HUB_ID.fullmatch(name)
+    if match is None or name.lower().endswith((".gguf", ".safetensors")):
+        hint = "want a file, a directory, a hub id owner/name[:QUANT] or 'tiny'"
+        raise FileNotFoundError(f"[{kind}] {name}: {problem} ({hint})")
     return _weights(_download(match[1], match[2]), match[2], kind)
 
 
-def _existing(path: Path, name: str, kind: _Kind) -> Path:
-    if not path.exists():
-        hint = "want a file, a directory, a hub id owner/name[:QUANT] or 'tiny'"
-        raise FileNotFoundError(f"[{kind}] {name}: no such file or directory ({hint})")
-    return path
+def _path(name: str) -> Path:
+    """Return the path with ``~`` expanded, where there is such a user."""
+    try:
+        return Path(name).expanduser()
+    except RuntimeError:
+        return Path(name)
+
+
+def _problem(path: Path, kind: _Kind) -> str:
+    """Return why nothing is there, in the system's words; ``""`` where something is."""
+    try:
+        path.stat()
+    except PermissionError as error:
+        raise PermissionError(
+            f"[{kind}] {path}: this user may not look there; change its permissions or its place"
+        ) from error
+    except OSError as error:
+        return str(error.strerror or error).lower()
+    except ValueError as error:  # the file system has another encoding, and no such character
+        return str(error)
+    return ""
 
 
 def _weights(path: Path, quant: str | None, kind: _Kind) -> Path:
@@ -199,13 +219,17 @@ def _carries(stem: str, quant: str) -> bool:
     return re.search(word, stem, re.IGNORECASE) is not None
 
 
+def _in_a_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return ": ".join([type(error).__name__, *lines[:1]])
+
+
 def _download(repository: str, quant: str | None) -> Path:
     """Return the local snapshot of a hub repository, with the files that one model needs."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import (
         GatedRepoError,
-        HfHubHTTPError,
-        LocalEntryNotFoundError,
+        HFValidationError,
         RepositoryNotFoundError,
     )
 
@@ -223,10 +247,15 @@ def _download(repository: str, quant: str | None) -> Path:
         raise FileNotFoundError(
             f"[hub] {repository}: no such repository, or a private one; check the name or log in"
         ) from error
-    except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
+    except HFValidationError as error:
+        raise FileNotFoundError(
+            f"[hub] {repository}: no such file or directory, and no hub id ({error})"
+        ) from error
+    # Of whatever HTTP library the installed version of the hub's own is built on.
+    except Exception as error:
         raise ConnectionError(
-            f"[hub] {repository}: not in the local cache and the hub cannot be reached "
-            f"({type(error).__name__}); connect once, or name a local file"
+            f"[hub] {repository}: not in the local cache, and the hub cannot be reached or its "
+            f"files cannot be stored ({_in_a_line(error)}); connect once, or name a local file"
         ) from error
     if quant is None and not any(folder.glob("*.safetensors")):
         raise ModelError(

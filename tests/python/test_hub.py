@@ -14,6 +14,10 @@ from mtlqwen import ModelError
 from mtlqwen.hub import resolve
 
 
+class HttpError(Exception):
+    """As libraries of HTTP have them: no OSError."""
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     for name in ("m-Q4_K_M.gguf", "m-Q8_0.gguf", "mmproj-F16.gguf", "m-UD-Q4_K_XL.gguf"):
@@ -97,13 +101,53 @@ def test_a_hub_id_downloads_only_what_is_needed(
     assert asked.patterns == ["*.safetensors", "*.json", "*.jinja"]
 
 
-def test_offline_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_that_no_file_can_have(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    with pytest.raises(FileNotFoundError, match=r"^\[model\] x{256}: file name too long \(want a"):
+        resolve("x" * 256)
+    for name in ("m\0", "m\udcff.gguf"):
+        with pytest.raises(ValueError, match=r"^\[model\] model: no name \(got 'm\\"):
+            resolve(name)
+    with pytest.raises(FileNotFoundError, match=r"^\[model\] ~nosuchuser/m: no such file"):
+        resolve("~nosuchuser/m")
+    (folder / ("d" * 253)).mkdir()
+    (folder / ("d" * 253) / "m-Q8_0.gguf").touch()
+    assert resolve("d" * 253 + ":Q8_0").weights.name == "m-Q8_0.gguf"
+
+
+def test_a_place_that_may_not_be_looked_at(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stat(path: Path, **_: object) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "stat", stat)
+    with pytest.raises(PermissionError, match=r"^\[model\] owner/name: this user may not look"):
+        resolve("owner/name")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        LocalEntryNotFoundError("offline"),
+        HttpError("no way through"),
+        ConnectionResetError(104, "Connection reset by peer"),
+        OSError(28, "No space left on device"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_a_hub_that_gives_nothing(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     def download(repository: str, allow_patterns: list[str]) -> str:
-        raise LocalEntryNotFoundError("offline")
+        raise error
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
-    with pytest.raises(ConnectionError, match="the hub cannot be reached"):
+    with pytest.raises(ConnectionError, match="the hub cannot be reached") as caught:
         resolve("owner/name")
+    assert f"({type(error).__name__}: {error})" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["owner/" + "n" * 97, "ow--ner/name", "owner/name.", "öwner/name"])
+def test_what_the_hub_calls_no_name(name: str) -> None:
+    with pytest.raises(FileNotFoundError, match="no such file or directory, and no hub id"):
+        resolve(name)
 
 
 def test_local_files_do_not_load_the_hub_library(
