@@ -4,6 +4,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -73,10 +74,19 @@ DrafterKind choose_drafter(const EngineOptions& options, const Weights& weights)
 
 std::optional<DflashWeights> open_dflash(DrafterKind drafter, const EngineOptions& options,
                                          const Weights& weights) {
+  // It may have been found beside the model, where nobody thought of a drafter.
+  constexpr std::string_view kHint =
+      "; no drafter is needed: spec=\"off\" runs without, drafter= names another";
   if (drafter != DrafterKind::kDflash) return std::nullopt;
-  std::optional<DflashWeights> dflash(std::in_place, options.drafter, weights.config());
-  if (options.lock_weights) lock(*dflash);
-  return dflash;
+  try {
+    std::optional<DflashWeights> dflash(std::in_place, options.drafter, weights.config());
+    if (options.lock_weights) lock(*dflash);
+    return dflash;
+  } catch (const FormatError& error) {
+    throw FormatError(concat(error.what(), kHint));
+  } catch (const ModelError& error) {
+    throw ModelError(concat(error.what(), kHint));
+  }
 }
 
 KvShape kv_shape(const Runtime& runtime, const EngineOptions& options, uint32_t context) {

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import mtlqwen
 import pytest
+from drafters import DrafterGeometry, random_drafter, write_drafter_gguf
 from mtlqwen import Engine, FormatError, ModelError, SamplingParams
 from mtlqwen.assets import DEFAULT_MAX_TOKENS, load_assets, read_gguf_metadata
 from mtlqwen.hub import ModelFiles, resolve
 
 FOLDER = Path(mtlqwen.__file__).parent / "models" / "tiny"
 TINY = FOLDER / "tiny-qwen3.5-Q8_0.gguf"
+TINY_DRAFTER = FOLDER / "tiny-qwen3.5-dflash-Q8_0.gguf"
 
 
 def test_defaults_come_from_generation_config() -> None:
@@ -79,7 +82,7 @@ def make_broken_sidecar(folder: Path) -> Path:
         (make_other, ModelError, "llama"),
         (make_broken_sidecar, FormatError, "not a JSON object"),
         (lambda folder: folder / "missing.gguf", FileNotFoundError, "no such file"),
-        (lambda folder: FOLDER / "tiny-qwen3.5-dflash-Q8_0.gguf", ModelError, "dflash"),
+        (lambda folder: TINY_DRAFTER, ModelError, "dflash"),
     ],
 )
 def test_a_file_that_is_no_model(
@@ -87,6 +90,35 @@ def test_a_file_that_is_no_model(
 ) -> None:
     with pytest.raises(error, match=words):
         Engine(make(tmp_path))
+
+
+def damage(path: Path) -> str:
+    path.write_bytes(TINY_DRAFTER.read_bytes()[:300_000])
+    return "found.gguf"
+
+
+def mismatch(path: Path) -> str:
+    write_drafter_gguf(path, random_drafter(DrafterGeometry()))
+    return r"belongs to another model: hidden size \(got 64, want 512\)"
+
+
+@pytest.mark.parametrize("spoil", [damage, mismatch])
+def test_a_drafter_that_does_not_run_is_said_to_be_optional(
+    tmp_path: Path, spoil: Callable[[Path], str]
+) -> None:
+    model, found = tmp_path / "alone.gguf", tmp_path / "found.gguf"
+    model.symlink_to(TINY)
+    words = spoil(found)
+    hint = '; no drafter is needed: spec="off" runs without, drafter= names another'
+    refused: list[dict[str, Any]] = [{}, {"spec": "dflash"}, {"drafter": found}]
+    for options in refused:
+        with pytest.raises((FormatError, ModelError), match=words) as caught:
+            Engine(model, **options)
+        assert str(caught.value).endswith(hint)
+    taken: list[dict[str, Any]] = [{"spec": "off"}, {"drafter": TINY_DRAFTER}]
+    for options in taken:
+        with Engine(model, **options) as engine:
+            assert engine.drafter == options.get("spec", "dflash")
 
 
 def test_a_directory_without_tokenizer(tmp_path: Path) -> None:
