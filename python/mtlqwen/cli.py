@@ -9,8 +9,10 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from mtlqwen.errors import MtlqwenError
+from mtlqwen.options import SPECS
 
 _INTERRUPTED = 130  # as shells report SIGINT and SIGPIPE
 _PIPE_CLOSED = 141
@@ -48,7 +50,7 @@ def _parser() -> argparse.ArgumentParser:
 
     demo = commands.add_parser("demo", help="show what the bundled model can do, and how fast")
     demo.add_argument("model", nargs="?", default="tiny", metavar="MODEL", help="default: tiny")
-    _add_threads(demo)
+    _add_engine(demo)
     demo.set_defaults(command=_demo)
 
     generate = commands.add_parser("generate", help="continue a text")
@@ -75,12 +77,20 @@ def _add_common(parser: argparse.ArgumentParser, name: str, text_help: str) -> N
     parser.add_argument("-t", "--temperature", type=float, metavar="T", help="0 is greedy")
     parser.add_argument("--seed", type=int, metavar="N", help="same seed, same text")
     parser.add_argument("--stop", action="append", metavar="TEXT", help="ends the text; repeatable")
-    _add_threads(parser)
+    _add_engine(parser)
 
 
-def _add_threads(parser: argparse.ArgumentParser) -> None:
+def _add_engine(parser: argparse.ArgumentParser) -> None:
     threads_help = "CPU threads; unset: one for each core"
+    spec_help = "who proposes tokens, which changes the speed alone: %(choices)s; default: %(default)s"
+    drafter_help = "a DFlash drafter, as MODEL; unset: the one beside the model, if there is one"
     parser.add_argument("--threads", type=int, metavar="N", help=threads_help)
+    parser.add_argument("--spec", choices=SPECS, default="auto", metavar="WHO", help=spec_help)
+    parser.add_argument("--drafter", metavar="MODEL", help=drafter_help)
+
+
+def _engine_options(options: argparse.Namespace) -> dict[str, Any]:
+    return {"threads": options.threads, "spec": options.spec, "drafter": options.drafter}
 
 
 class _Version(argparse.Action):
@@ -99,7 +109,7 @@ class _Version(argparse.Action):
 def _demo(options: argparse.Namespace) -> None:
     from mtlqwen.demo import run_demo
 
-    run_demo(options.model, threads=options.threads)
+    run_demo(options.model, **_engine_options(options))
 
 
 def _generate(options: argparse.Namespace) -> None:
@@ -107,7 +117,7 @@ def _generate(options: argparse.Namespace) -> None:
     from mtlqwen.screen import Screen
 
     prompt, screen = _text(options), Screen(sys.stdout)
-    with Engine(options.model, threads=options.threads) as engine:
+    with Engine(options.model, **_engine_options(options)) as engine:
         stream = engine.stream(
             prompt,
             max_tokens=options.max_tokens,
@@ -127,7 +137,7 @@ def _chat(options: argparse.Namespace) -> None:
     messages = [{"role": "user", "content": _text(options)}]
     if options.system is not None:
         messages.insert(0, {"role": "system", "content": options.system})
-    with Engine(options.model, threads=options.threads) as engine:
+    with Engine(options.model, **_engine_options(options)) as engine:
         stream = engine.stream(
             messages,
             max_tokens=options.max_tokens,

@@ -43,12 +43,18 @@ _EIGHT = (
 )
 
 
-def run_demo(model: str = "tiny", *, threads: int | None = None) -> None:
+def run_demo(
+    model: str = "tiny",
+    *,
+    threads: int | None = None,
+    spec: str = "auto",
+    drafter: str | None = None,
+) -> None:
     """Show a chat with reasoning, a tool call, a story, and eight prompts at once."""
     screen = Screen(sys.stdout)
     screen.write("mtlqwen demo: a small Qwen 3.5 model, trained on synthetic tasks, runs here.\n")
     started = time.perf_counter()
-    with Engine(model, threads=threads) as engine:
+    with Engine(model, threads=threads, spec=spec, drafter=drafter) as engine:
         loaded = time.perf_counter() - started
         screen.write(f"{engine!r} loaded in {loaded:.2f} s\n")
         chat = _show_chat(screen, engine)

@@ -128,7 +128,41 @@ def test_console_script_reports_errors_on_stderr(capsys: pytest.CaptureFixture[s
     assert captured.err.startswith("mtlqwen: [model] nosuch.gguf: no such file")
 
 
-@pytest.mark.parametrize("arguments", [[], ["nosuch"], ["chat"], ["generate", "m", "-n", "x"]])
+@pytest.mark.parametrize("command", [["demo", "m"], ["generate", "m", "x"], ["chat", "m", "x"]])
+def test_console_script_says_how_to_make_the_engine(
+    command: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+
+    def make_engine(*arguments: object, **options: object) -> None:
+        asked.append((arguments, options))
+        raise RuntimeError("enough")
+
+    monkeypatch.setattr("mtlqwen.engine.Engine", make_engine)
+    monkeypatch.setattr("mtlqwen.demo.Engine", make_engine)
+    options = ["--threads", "2", "--spec", "dflash", "--drafter", "owner/d:Q8_0"]
+    assert cli.main(command + options) == cli.main(command) == 1
+    assert asked == [
+        (("m",), {"threads": 2, "spec": "dflash", "drafter": "owner/d:Q8_0"}),
+        (("m",), {"threads": None, "spec": "auto", "drafter": None}),
+    ]
+
+
+def test_console_script_refuses_a_drafter_of_no_use(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["chat", "tiny", "hi", "--spec", "mtp", "--drafter", "tiny"]) == 1
+    assert "[engine] drafter: not used with spec='mtp'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["nosuch"],
+        ["chat"],
+        ["generate", "m", "-n", "x"],
+        ["chat", "m", "x", "--spec", "nosuch"],
+    ],
+)
 def test_console_script_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         cli.main(arguments)
