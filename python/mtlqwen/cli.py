@@ -82,7 +82,7 @@ def _add_common(parser: argparse.ArgumentParser, name: str, text_help: str) -> N
 
 def _add_engine(parser: argparse.ArgumentParser) -> None:
     threads_help = "CPU threads; unset: one for each core"
-    spec_help = "who proposes tokens, which changes the speed alone: %(choices)s; default: %(default)s"
+    spec_help = "who proposes tokens, for speed alone: %(choices)s; default: %(default)s"
     drafter_help = "a DFlash drafter, as MODEL; unset: the one beside the model, if there is one"
     parser.add_argument("--threads", type=int, metavar="N", help=threads_help)
     parser.add_argument("--spec", choices=SPECS, default="auto", metavar="WHO", help=spec_help)
