@@ -186,7 +186,7 @@ class Generation:
                 token_ids=list(transcript.token_ids),
                 finish_reason=finish,
                 usage=usage,
-                timings=_timings(last),
+                timings=_timings(last, len(transcript.token_ids)),
                 spec=_speculation(last),
             )
             return self._make_result(transcript, facts)
@@ -224,12 +224,13 @@ def _finish_reason(word: str) -> FinishReason:
     raise RuntimeError(f"[engine] finish reason: unknown (got {word})")
 
 
-def _timings(poll: Poll | None) -> Timings:
+def _timings(poll: Poll | None, n_tokens: int) -> Timings:
+    """Return the times of ``n_tokens``: a draft may have given more, behind a stop string."""
     if poll is None:
         return Timings(ttft_s=0.0, prefill_tps=0.0, decode_tps=0.0)
     computed = poll.prompt_tokens - poll.cached_tokens
     prefill_tps = computed / poll.prefill_s if poll.prefill_s > 0 else 0.0
-    after_first = max(poll.completion_tokens - 1, 0)
+    after_first = max(n_tokens - 1, 0)
     decode_tps = after_first / poll.decode_s if poll.decode_s > 0 else 0.0
     return Timings(ttft_s=poll.ttft_s, prefill_tps=prefill_tps, decode_tps=decode_tps)
 

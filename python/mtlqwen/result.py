@@ -55,7 +55,8 @@ class Speculation:
             n-grams may have taken its place.
         passes: passes of the model that checked a draft.
         drafted: tokens proposed in them.
-        accepted: of these, the ones that the model would have generated itself.
+        accepted: of these, the ones that the model would have generated itself, those included
+            that stood behind a stop string.
     """
 
     drafter: str = "off"

@@ -95,6 +95,16 @@ def test_stop_strings_end_one_prompt_and_not_the_others(
     assert core.live() == 0
 
 
+def test_what_came_behind_a_stop_string_counts_for_no_result(
+    make_engine: MakeEngine, say: Say
+) -> None:
+    core = FakeCore(say("abcdef"), tokens_per_step=4)  # as a draft gives them
+    result = make_engine(core).generate("x", stop="bc")
+    assert (result, result.finish_reason, len(result.token_ids)) == ("a", "stop", 3)
+    assert result.usage.completion_tokens == 3
+    assert result.timings.decode_tps == 2.0  # in a second
+
+
 def test_stream_joins_to_what_generate_returns(make_engine: MakeEngine, say: Say) -> None:
     engine = make_engine(say("Grüße €"))
     stream = engine.stream("x")

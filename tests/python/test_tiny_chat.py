@@ -172,3 +172,20 @@ def test_a_failed_pass_leaves_the_waiting_alone() -> None:
         with pytest.raises(DeviceError, match="made to fail"):
             handles[0].result()
         assert [handle.result().usage.completion_tokens for handle in handles[1:]] == [40, 40]
+
+
+def test_stats_count_what_a_draft_gave_behind_a_stop_string() -> None:
+    with Engine("tiny", spec="ngram") as engine:
+        engine.step()  # from now on this thread runs the passes
+        ids = engine.generate("Once upon a time", max_tokens=9, temperature=0).token_ids
+        tokens = int(engine.stats()["tokens"])
+        stop = engine.tokenizer.decode(ids[2:4])
+        handle = engine.submit("Once upon a time", max_tokens=9, temperature=0, stop=stop)
+        while engine.stats()["tokens"] == tokens:
+            engine.step()
+        (sequence,) = handle._generation.mailbox.sequences
+        _core._testing.propose(engine._core, sequence, ids[1:6])
+        engine.step()
+        assert handle.result().token_ids == ids[:4]
+        assert handle.result().spec.accepted == 5
+        assert int(engine.stats()["tokens"]) - tokens == 7, "1 and then 5 and the one behind them"
