@@ -79,7 +79,7 @@ struct Stats {
   uint64_t passes_failed = 0;
   uint64_t prefill_rows = 0;  // of committed passes
   uint64_t decode_rows = 0;
-  uint64_t tokens = 0;        // generated; who looks for strings may want only the first ones of a pass
+  uint64_t tokens = 0;        // generated, those included that no caller wants
   uint64_t draft_bytes = 0;   // of the drafter's weights, in memory_bytes
   uint64_t draft_passes = 0;  // drafts verified, each of one sequence
   uint64_t drafted_tokens = 0;
