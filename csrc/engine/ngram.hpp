@@ -14,8 +14,8 @@ inline constexpr uint32_t kNgramMost = 16;
 inline constexpr uint32_t kNgramLooked = 64;
 
 // Index over prompt and output of one sequence. Appending costs O(1) amortised, a look-up at most
-// kNgramLooked * kNgramMost comparisons. Memory: 8 bytes a token and a table of 4 bytes an entry,
-// at most 4 entries a token; 24 bytes a token together, up to twice that where vectors have grown.
+// kNgramLooked * kNgramMost comparisons. Memory: 8 bytes a token, up to twice that where vectors
+// have grown, and a table of 2 to 4 entries of 4 bytes a token; 16 to 32 bytes a token together.
 class NgramIndex {
  public:
   void append(std::span<const int32_t> tokens);

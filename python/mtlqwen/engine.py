@@ -50,8 +50,9 @@ class Engine(Calls, AsyncCalls, SessionCalls):
         device: ``"auto"``, ``"cpu"`` or ``"metal"``. Never another one than asked for.
         context: tokens that one sequence can hold, 1 to the model's own limit. Unset: that limit.
         slots: sequences that run at a time, 1 to 32; more of them wait in line.
-        memory_budget: bytes that the engine may own, the model's weights included. Unset: what the
-            device recommends. When memory runs out, the youngest sequence waits and is computed
+        memory_budget: bytes that the engine may own, the model's weights included; token ids and
+            indexes of n-grams, some bytes a token, do not count. Unset: what the device
+            recommends. When memory runs out, the youngest sequence waits and is computed
             again later, to the same tokens.
         block_tokens: 64, 128 or 256: keys and values get memory in blocks of so many tokens. Small
             ones waste less, large ones are mapped sooner; a model with few kv heads needs large
