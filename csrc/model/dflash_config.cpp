@@ -36,11 +36,14 @@ void validate(const DflashConfig& config, const std::string& subject) {
   check.count("number of target layers", config.taps.size(), ConfigChecker::kMaxLayers);
   const auto unsorted = std::adjacent_find(config.taps.begin(), config.taps.end(),
                                            [](uint32_t a, uint32_t b) { return a >= b; });
-  check.require(unsorted == config.taps.end(), "order of target layers",
-                unsorted == config.taps.end() ? "" : concat(*unsorted, " before ", unsorted[1]),
-                "ascending, without repeats, counted from 0");
-  check.require(config.taps.back() < ConfigChecker::kMaxLayers, "target layer", config.taps.back(),
-                concat("less than ", ConfigChecker::kMaxLayers));
+  check.require(unsorted == config.taps.end(), config.taps_key,
+                unsorted == config.taps.end() ? ""
+                                              : concat(config.written_tap(unsorted[0]), " before ",
+                                                       config.written_tap(unsorted[1])),
+                "ascending, without repeats");
+  check.require(config.taps.back() < ConfigChecker::kMaxLayers, config.taps_key,
+                config.written_tap(config.taps.back()),
+                concat("at most ", config.written_tap(ConfigChecker::kMaxLayers - 1)));
   check.width("target layers times hidden size", config.taps.size() * uint64_t{config.hidden});
 }
 
@@ -55,8 +58,10 @@ void check_target(const DflashConfig& config, const ModelConfig& target,
   require(config.hidden == target.hidden, "hidden size", config.hidden, target.hidden, "");
   require(config.vocab == 0 || config.vocab == target.vocab, "vocabulary size", config.vocab,
           target.vocab, "");
-  require(config.taps.back() < target.layers.size(), "target layer", config.taps.back(),
-          target.layers.size(), "less than ");
+  require(config.taps.back() < target.layers.size(),
+          concat(config.taps_key, ", counted from ", config.first_tap),
+          config.written_tap(config.taps.back()),
+          config.written_tap(static_cast<uint32_t>(target.layers.size()) - 1), "at most ");
   require(config.mask_id < target.vocab, "mask token id", config.mask_id, target.vocab,
           "less than ");
 }

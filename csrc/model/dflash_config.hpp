@@ -35,9 +35,13 @@ struct DflashConfig {
   uint32_t mask_id = 0;          // the id of every row but the anchor's
   float embedding_scale = 1.0F;  // of the tokens' embeddings; no other runs
   std::vector<uint32_t> taps;    // layers of the target, from 0, ascending: the residual after each
+  // As its file says them, for messages: the key, and what it calls the target's first layer.
+  std::string_view taps_key;
+  uint32_t first_tap = 0;
 
   [[nodiscard]] uint32_t n_layers() const { return static_cast<uint32_t>(layers.size()); }
   [[nodiscard]] uint32_t n_taps() const { return static_cast<uint32_t>(taps.size()); }
+  [[nodiscard]] uint64_t written_tap(uint32_t tap) const { return uint64_t{tap} + first_tap; }
 };
 
 // Both readers throw ModelError, naming the key, what was found and what runs.

@@ -35,8 +35,8 @@ class GgufDflashConfig {
   [[nodiscard]] static std::string key(std::string_view name) { return concat("dflash.", name); }
   template <class Got>
   [[noreturn]] void fail(std::string_view name, const Got& got, std::string_view want) const {
-    throw ModelError(
-        concat(subject_, ": ", name, " is not one that runs (got ", got, ", want ", want, ")"));
+    throw ModelError(concat(subject_, ": ", key(name), " is not one that runs (got ", got,
+                            ", want ", want, ")"));
   }
 
   const GgufMetadata& data_;
@@ -135,6 +135,8 @@ DflashConfig GgufDflashConfig::shapes() const {
   out.mask_id = data_.get_u32("tokenizer.ggml.mask_token_id");
   out.embedding_scale = data_.find_f32(key("embedding_scale")).value_or(1.0F);
   out.taps = taps();
+  out.taps_key = "dflash.target_layers";
+  out.first_tap = 1;
   return out;
 }
 

@@ -132,6 +132,9 @@ DflashConfig HfDflashConfig::shapes() const {
     out.embedding_scale = static_cast<float>(to_number("input_embedding_scale", scale));
   }
   out.taps = taps();
+  out.taps_key = find("target_layer_ids") != nullptr
+                     ? "target_layer_ids"
+                     : "target_layer_ids, spread over num_target_layers";
   return out;
 }
 

@@ -117,7 +117,6 @@ def test_copies_of_the_targets_tables_are_ignored(tmp_path: Path, target: Path) 
     [
         ({"hidden": 128}, "hidden size (got 128, want 64)"),
         ({"vocab": 320}, "vocabulary size (got 320, want 288)"),
-        ({"taps": (0, 2)}, "target layer (got 2, want less than 2)"),
         ({"vocab": 0, "mask_id": 300}, "mask token id (got 300, want less than 288)"),
     ],
 )
@@ -132,6 +131,18 @@ def test_a_drafter_of_another_model_is_refused(
         with pytest.raises(ModelError) as caught:
             resolve(path, target)
         assert f"{path}: drafter belongs to another model: {message}" in str(caught.value)
+
+
+def test_a_drafter_of_a_deeper_model_is_refused_in_the_numbers_of_its_file(
+    tmp_path: Path, target: Path
+) -> None:
+    drafter = random_drafter(replace(GEOMETRY, taps=(0, 2)))
+    path = write_drafter_hf(tmp_path / "hf", drafter)
+    with pytest.raises(ModelError, match=r"target_layer_ids, counted from 0 \(got 2, want"):
+        resolve(path, target)
+    path = write_drafter_gguf(tmp_path / "d.gguf", drafter)
+    with pytest.raises(ModelError, match=r"dflash.target_layers, counted from 1 \(got 3, want"):
+        resolve(path, target)
 
 
 def test_files_that_are_no_drafters(tmp_path: Path, target: Path) -> None:
