@@ -31,6 +31,7 @@ TAIL = 16  # tokens of a prompt behind what it shares
 MIB = 1 << 20
 FULL_CACHE = 64 * MIB  # so little that after FILLS prompts others make room
 FILLS = 4
+PAUSE_S = 0.5  # in front of a prompt, as a user makes it: the device then fetches fresh memory
 
 
 def open_core(model: str, **options: Any) -> _core.Engine:
@@ -106,6 +107,7 @@ def publishing(report: Report, model: str, n_prompt: int, rounds: int) -> None:
     for seed in range(rounds):
         # Who comes first changes, for a machine that slows down.
         for name in names if seed % 2 else reversed(names):
+            time.sleep(PAUSE_S)
             taken[name].append(seconds(name, seed))
     for name in names:
         case = f"prefill of {n_prompt}, {name}"

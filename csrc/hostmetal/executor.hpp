@@ -51,6 +51,8 @@ class Executor {
   [[nodiscard]] virtual void* reserve(uint64_t bytes) = 0;
   [[nodiscard]] virtual int create_heap(uint64_t bytes) = 0;  // negative where refused
   virtual void destroy_heap(int heap) = 0;
+  // Gives part of a heap its pages, for mappings to come. Only advice.
+  virtual void bring(int heap, uint64_t offset, uint64_t bytes) = 0;
   // Put part of a heap, or nothing again, at a reserved address. False where the machine refused.
   [[nodiscard]] virtual bool map(void* address, uint64_t bytes, int heap, uint64_t offset) = 0;
   [[nodiscard]] virtual bool unmap(void* address, uint64_t bytes) = 0;

@@ -132,6 +132,13 @@ int CpuExecutor::create_heap(uint64_t bytes) {
 
 void CpuExecutor::destroy_heap(int heap) { close(heap); }
 
+// Those that are there already stay as they are.
+void CpuExecutor::bring(int heap, uint64_t offset, uint64_t bytes) {
+  void* part =
+      mmap(nullptr, bytes, PROT_READ, MAP_SHARED | MAP_POPULATE, heap, static_cast<off_t>(offset));
+  if (part != MAP_FAILED) munmap(part, bytes);
+}
+
 bool CpuExecutor::map(void* address, uint64_t bytes, int heap, uint64_t offset) {
   const int populate = can_populate_ ? 0 : MAP_POPULATE;
   void* mapped = mmap(address, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | populate,

@@ -17,6 +17,7 @@ class CpuExecutor : public Executor {
   void* reserve(uint64_t bytes) override;
   int create_heap(uint64_t bytes) override;
   void destroy_heap(int heap) override;
+  void bring(int heap, uint64_t offset, uint64_t bytes) override;
   bool map(void* address, uint64_t bytes, int heap, uint64_t offset) override;
   void populate(std::span<const std::span<char>> ranges) override;
   bool unmap(void* address, uint64_t bytes) override;

@@ -59,6 +59,7 @@ struct Memory {
   uint64_t last_update = 0;  // HostDevice's count of mapping updates when it last changed
   // Of a heap, under the same lock: parts of kPoisonBytes that were mapped once; used under MTLQWEN_HOST_CHECK=poison.
   std::vector<bool> poisoned;
+  std::atomic<bool> is_fresh{true};  // of a heap: nothing of it was mapped yet
 
  private:
   // What lies in the memory's first and last page in front of it and behind it.

@@ -14,8 +14,10 @@
 namespace mtlqwen::hostmetal {
 namespace {
 
-constexpr NS::UInteger kMaxSets = 32;  // residency sets of a queue, Metal's limit
-constexpr uint64_t kWaitSliceMs = 20;  // between looks whether the queue is going
+constexpr NS::UInteger kMaxSets = 32;                // residency sets of a queue, Metal's limit
+constexpr uint64_t kWaitSliceMs = 20;                // between looks whether the queue is going
+constexpr std::chrono::milliseconds kRest{10};       // without work, before pages are brought
+constexpr uint64_t kBringBytes = uint64_t{1} << 20;  // at a time: a millisecond of one core
 
 double now_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -91,8 +93,7 @@ void QueueWorker::work() {
   std::unique_lock lock(mutex_);
   while (true) {
     const auto has_items = [this] { return !items_.empty() && (stopping_ || !is_waiter_near_); };
-    changed_.wait(lock,
-                  [&] { return !is_busy_ && (has_items() || !feedback_.empty() || stopping_); });
+    while (is_busy_ || !(has_items() || !feedback_.empty() || stopping_)) rest(lock);
     if (has_items()) {
       carry_out_next(lock, Clock::time_point::max());
     } else if (!feedback_.empty()) {
@@ -101,6 +102,28 @@ void QueueWorker::work() {
       return;
     }
   }
+}
+
+// Until something may have changed. While nobody wants anything, heaps get their pages: when tiles are mapped, in front of a
+// pass, somebody would wait for them.
+void QueueWorker::rest(std::unique_lock<std::mutex>& lock) {
+  if (fresh_.empty()) return changed_.wait(lock);
+  const bool is_quiet = changed_.wait_for(lock, kRest) == std::cv_status::timeout;
+  if (!is_quiet || is_busy_ || !items_.empty()) return;
+  FreshHeap& heap = fresh_.front();
+  lock.unlock();
+  const bool are_missing = bring_pages(heap);
+  lock.lock();
+  if (!are_missing) fresh_.pop_front();
+}
+
+bool QueueWorker::bring_pages(FreshHeap& heap) const {
+  const std::shared_ptr<Memory> memory = heap.memory.lock();
+  if (!memory) return false;
+  const uint64_t bytes = std::min(memory->bytes - heap.n_brought, kBringBytes);
+  device_->executor().bring(memory->heap, heap.n_brought, bytes);
+  heap.n_brought += bytes;
+  return heap.n_brought < memory->bytes;
 }
 
 void QueueWorker::carry_out_next(std::unique_lock<std::mutex>& lock, Clock::time_point limit) {
@@ -168,6 +191,10 @@ bool QueueWorker::carry_out(WaitItem& item, Clock::time_point /*limit*/) {
 bool QueueWorker::carry_out(MappingUpdate& item, Clock::time_point /*limit*/) {
   Failure failure = apply_mappings(*device_, item);
   if (failure && !mapping_failure_) mapping_failure_ = std::move(failure);
+  if (item.heap && item.heap->is_fresh.exchange(false)) {
+    const std::lock_guard lock(mutex_);
+    fresh_.push_back({.memory = item.heap});
+  }
   return true;
 }
 

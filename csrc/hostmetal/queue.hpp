@@ -51,6 +51,12 @@ struct WaitItem {
   uint64_t value;
 };
 
+// A heap that was mapped from: more of it will be.
+struct FreshHeap {
+  std::weak_ptr<Memory> memory;
+  uint64_t n_brought = 0;  // bytes, from the first on, that have their pages
+};
+
 using QueueItem = std::variant<std::unique_ptr<CommitItem>, SignalItem, WaitItem, MappingUpdate>;
 
 // Carries items out, one at a time and in order, on a thread of its own, or on one that waits for an event that they are to
@@ -70,6 +76,8 @@ class QueueWorker {
 
  private:
   void work();
+  void rest(std::unique_lock<std::mutex>& lock);
+  [[nodiscard]] bool bring_pages(FreshHeap& heap) const;  // some; false: it has all
   // Both release the lock in between, with is_busy_ set.
   void carry_out_next(std::unique_lock<std::mutex>& lock, Clock::time_point limit);
   void deliver(std::unique_lock<std::mutex>& lock);
@@ -94,6 +102,7 @@ class QueueWorker {
   std::deque<QueueItem> items_;
   bool is_busy_ = false;         // somebody carries an item out, or tells handlers
   bool is_waiter_near_ = false;  // since expect_wait()
+  std::deque<FreshHeap> fresh_;  // taken off by the thread alone
   std::atomic<bool> stopping_{false};
   const pid_t process_ = getpid();
   std::thread thread_;

@@ -3,7 +3,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <string>
 #include <vector>
@@ -293,23 +292,6 @@ void test_a_forked_child_has_no_tiles() {
   check_equal(status, 0);
 }
 
-// A kernel need not fault for them: of several runs, one larger than what a thread takes at a time.
-void test_mapped_tiles_have_their_pages() {
-  Machine machine;
-  const auto sparse = machine.sparse_buffer(100, "kv");
-  const auto heap = machine.heap(50, "heap");
-  machine.map(sparse.get(), heap.get(), 1, 1, 40);
-  machine.map(sparse.get(), heap.get(), 10, 21, 3);
-  check_equal(machine.run([](MTL4::ComputeCommandEncoder*) {}).error, "");
-  const auto are_present = [&](uint64_t tile, uint64_t n_tiles) {
-    std::vector<unsigned char> pages(n_tiles * kTile / static_cast<uint64_t>(getpagesize()));
-    void* first = reinterpret_cast<void*>(sparse->gpuAddress() + tile * kTile);
-    check_equal(mincore(first, n_tiles * kTile, pages.data()), 0);
-    return std::ranges::all_of(pages, [](unsigned char bits) { return (bits & 1) != 0; });
-  };
-  check(are_present(1, 1) && are_present(10, 21));
-}
-
 class CountingExecutor final : public hostmetal::CpuExecutor {
  public:
   explicit CountingExecutor(int& n_maps)
@@ -380,7 +362,6 @@ int main() {
       {"too_many_mappings_are_an_error", test_too_many_mappings_are_an_error},
       {"unmapped_tiles_cannot_be_touched", test_unmapped_tiles_cannot_be_touched},
       {"a_forked_child_has_no_tiles", test_a_forked_child_has_no_tiles},
-      {"mapped_tiles_have_their_pages", test_mapped_tiles_have_their_pages},
       {"operations_that_continue_each_other_are_one_call",
        test_operations_that_continue_each_other_are_one_call},
       {"adjacent_tiles_are_one_mapping", test_adjacent_tiles_are_one_mapping},
