@@ -73,6 +73,13 @@ inline const char* nap_kernel(const Threadgroup& /*group*/) {
   return nullptr;
 }
 
+// count[0] += 1, for whoever watches it grow, once a millisecond
+inline const char* tick_kernel(const Threadgroup& group) {
+  __atomic_fetch_add(group.buffer<uint32_t>(0), 1, __ATOMIC_RELAXED);
+  std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  return nullptr;
+}
+
 inline const char* fail_kernel(const Threadgroup& group) {
   return group.index == 3 ? "barrier reached by 7 of 32 threads" : nullptr;
 }
@@ -151,6 +158,7 @@ inline const MslLibrary* fake_library() {
       {"add_slowly", 0b11, 0, 0, nullptr, entry(add_slowly_kernel), nullptr, nullptr},
       {"meet", 0b1, 0, 0, nullptr, entry(meet_kernel), nullptr, nullptr},
       {"nap", 0b0, 0, 0, nullptr, entry(nap_kernel), nullptr, nullptr},
+      {"tick", 0b1, 0, 0, nullptr, entry(tick_kernel), nullptr, nullptr},
       {"fail", 0b0, 0, 0, nullptr, entry(fail_kernel), nullptr, nullptr},
       {"denormal", 0b1, 0, 0, nullptr, entry(denormal_kernel), nullptr, nullptr},
       {"scratch", 0b0, 1, 0, nullptr, entry(empty_kernel), nullptr, nullptr},

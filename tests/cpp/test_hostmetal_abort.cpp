@@ -1,6 +1,5 @@
 // hostmetal: work stops when it is asked to.
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <thread>
 
@@ -11,33 +10,51 @@ namespace mtlqwen::testing {
 namespace {
 
 using Encoder = MTL4::ComputeCommandEncoder*;
-using Clock = std::chrono::steady_clock;
 
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
+// Asks the machine to stop once the first tick of its work is counted.
+class Stopper {
+ public:
+  Stopper(const Machine& machine, const uint32_t* ticks)
+      : thread_([this, &machine, ticks] {
+          while (now(ticks) == 0) std::this_thread::yield();
+          set_abort(machine.device.get(), true);
+          begun_ = now(ticks);
+        }) {}
 
+  // How many ticks had begun when all threads could see the request.
+  uint32_t begun() {
+    thread_.join();
+    return begun_;
+  }
+
+ private:
+  static uint32_t now(const uint32_t* ticks) { return __atomic_load_n(ticks, __ATOMIC_RELAXED); }
+
+  uint32_t begun_ = 0;
+  std::thread thread_;
+};
+
+// The parts that run when the request comes are ended, and no thread begins another.
 void test_abort_is_quick_and_lasts_until_cleared() {
   Machine machine;
-  const auto nap = machine.pipeline("nap");
+  const auto tick = machine.pipeline("tick");
   const auto count = machine.pipeline("count");
+  const auto ticks = machine.buffer(4, "ticks");
   const auto counts = machine.buffer(4, "counts");
   const auto long_round = [&](Encoder encoder) {
-    machine.dispatch(encoder, nap.get(), {}, 100'000);  // minutes
+    machine.dispatch(encoder, tick.get(), {ticks->gpuAddress()}, 100'000);
     barrier(encoder);
     machine.dispatch(encoder, count.get(), {counts->gpuAddress()}, 1);
   };
-  Clock::time_point asked;
-  std::thread stopper([&] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(30));
-    asked = Clock::now();
-    set_abort(machine.device.get(), true);
-  });
+  const auto* const done = static_cast<const uint32_t*>(ticks->contents());
+  Stopper stopper(machine, done);
   const Outcome outcome = machine.run(long_round);
-  stopper.join();
-  check(seconds_since(asked) < 0.2);
+  const uint32_t begun = stopper.begun();
   check(outcome.aborted && !outcome.error.empty());
+  check(*done >= 1 && *done <= begun + std::thread::hardware_concurrency());
+  const uint32_t before = *done;
   check(machine.run(long_round).aborted);
+  check_equal(*done, before);
   set_abort(machine.device.get(), false);
   check_equal(*static_cast<uint32_t*>(counts->contents()), 0U);
   const Outcome after = machine.run(
@@ -69,29 +86,27 @@ void test_abort_stops_copies_and_fills() {
   check_equal(std::count(bytes, bytes + kBytes, 2), static_cast<std::ptrdiff_t>(kBytes));
 }
 
-// Copies that would take seconds: the request comes while they run.
+// A long row of copies, each with a tick behind it: the request comes while they run.
 void test_abort_ends_running_copies() {
   Machine machine;
-  constexpr uint64_t kBytes = uint64_t{16} << 20;
+  constexpr uint64_t kBytes = uint64_t{4} << 20;
+  const auto tick = machine.pipeline("tick");
+  const auto ticks = machine.buffer(4, "ticks");
   const auto from = machine.buffer(kBytes, "from");
   const auto to = machine.buffer(kBytes, "to");
-  Clock::time_point asked;
-  std::thread stopper([&] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(30));
-    asked = Clock::now();
-    set_abort(machine.device.get(), true);
-  });
+  const auto* const done = static_cast<const uint32_t*>(ticks->contents());
+  Stopper stopper(machine, done);
   const Outcome outcome = machine.run([&](Encoder encoder) {
-    for (int i = 0; i < 10'000; ++i) {
+    for (int i = 0; i < 2000; ++i) {
       encoder->copyFromBuffer(from.get(), 0, to.get(), 0, kBytes);
       barrier(encoder);
-      encoder->fillBuffer(to.get(), NS::Range(0, kBytes), 3);
+      machine.dispatch(encoder, tick.get(), {ticks->gpuAddress()}, 1);
       barrier(encoder);
     }
   });
-  stopper.join();
+  const uint32_t begun = stopper.begun();
   check(outcome.aborted);
-  check(seconds_since(asked) < 0.2);
+  check(*done >= 1 && *done <= begun + 1);
 }
 
 void test_abort_stops_one_device_only() {

@@ -55,11 +55,9 @@ def test_many_threads_read_one_handle(make_engine: MakeEngine, tokenizer: Tokeni
 def test_a_timeout_leaves_the_generation_running(make_engine: MakeEngine) -> None:
     core = FakeCore(endless, step_s=0.001)
     handle = make_engine(core).submit("x", max_tokens=300)
-    begin = time.monotonic()
     for timeout in (0, -1, 0.02):
         with pytest.raises(TimeoutError, match=r"result: not there in time \(waited"):
             handle.result(timeout=timeout)
-    assert time.monotonic() - begin < 0.25
     assert not handle.done
     assert repr(handle).startswith("Handle(running, ")
     assert handle.result(timeout=float("inf")) == "x" * 300
