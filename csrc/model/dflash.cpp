@@ -22,7 +22,7 @@ uint64_t scratch_bytes(const DraftedTarget& target, const DflashConfig& config) 
   return layer_scratch_bytes(layers, block_shape(target)) +
          pass_rows_bytes(config.n_taps() * config.hidden, int16) +
          pass_rows_bytes(config.hidden, false) + pass_rows_bytes(config.hidden, int16) +
-         2 * pass_rows_bytes(layers.n_kv_heads * layers.head_dim, false);
+         2 * config.n_layers() * pass_rows_bytes(layers.n_kv_heads * layers.head_dim, false);
 }
 
 }  // namespace
@@ -58,14 +58,15 @@ Dflash::Dflash(const DraftedTarget& target, const DflashConfig& config, DeviceWe
       taps_(take_pass_rows(scratch_, fc_.k, target.int16)),
       context_(take_pass_rows(scratch_, config.hidden, false)),
       normed_(take_pass_rows(scratch_, config.hidden, target.int16)),
-      key_(take_pass_rows(scratch_, layers_.n_kv_heads * layers_.head_dim, false)),
-      value_(take_pass_rows(scratch_, key_.cols, false)),
       recorder_(target.device, target.program, target.args, control_.buffers(),
                 target.deterministic) {
   fill_rope(static_cast<float*>(rope_.at(rope_table_)), layers_, target.context);
   PlaneDealer dealer(target.kv_pool, target.first_plane);
-  for (uint32_t i = 0; i < config.n_layers(); ++i)
+  for (uint32_t i = 0; i < config.n_layers(); ++i) {
     planes_.push_back(dealer.next(kv_bytes(layers_)));
+    keys_.push_back(take_pass_rows(scratch_, layers_.n_kv_heads * layers_.head_dim, false));
+    values_.push_back(take_pass_rows(scratch_, keys_.back().cols, false));
+  }
   ids_.reserve(kSampledRows);
 }
 
@@ -105,6 +106,7 @@ void Dflash::record_tap(Recorder& recorder, uint32_t layer) {
                          static_cast<uint32_t>(tap - config_.taps.begin()) * config_.hidden);
 }
 
+// All layers' projections, then all their keys and values: within either, nothing waits for another.
 void Dflash::record_context(Recorder& recorder) {
   LayerWalk walk(layers_, weights_, recorder, a_);
   recorder.linear(context_, walk.for_readers(taps_, {fc_}), fc_);
@@ -114,13 +116,15 @@ void Dflash::record_context(Recorder& recorder) {
   };
   const Activation normed =
       walk.norm(normed_, context_, "hidden_norm.weight",
-                {projection(0, "k_proj", key_), projection(0, "v_proj", value_)});
+                {projection(0, "k_proj", keys_[0]), projection(0, "v_proj", values_[0])});
   for (uint32_t i = 0; i < config_.n_layers(); ++i) {
-    recorder.linear(key_, normed, projection(i, "k_proj", key_));
-    recorder.linear(value_, normed, projection(i, "v_proj", value_));
+    recorder.linear(keys_[i], normed, projection(i, "k_proj", keys_[i]));
+    recorder.linear(values_[i], normed, projection(i, "v_proj", values_[i]));
+  }
+  for (uint32_t i = 0; i < config_.n_layers(); ++i) {
     recorder.keys_and_values(
-        {.key = key_,
-         .value = value_,
+        {.key = keys_[i],
+         .value = values_[i],
          .k_norm =
              weights_.vector(concat("layers.", i, ".self_attn.k_norm.weight"), layers_.head_dim),
          .rope = rope_table_,

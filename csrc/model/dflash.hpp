@@ -43,7 +43,8 @@ class Dflash : public Drafter {
   Matrix fc_;                     // (hidden, taps * hidden)
   Activations a_;                 // of the block
   Activation taps_;               // (kPassRows, taps * hidden)
-  Activation context_, normed_, key_, value_;
+  Activation context_, normed_;
+  std::vector<Activation> keys_, values_;  // (layers), each (kPassRows, kv_heads * head_dim)
   Recorder recorder_;
   std::vector<int32_t> ids_;  // of all blocks
 };
