@@ -1,4 +1,4 @@
-"""Requests that the bundled model can answer: every fifth line of data/eval.jsonl."""
+"""Requests that the bundled model can answer: lines of data/eval.jsonl."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Question:
     token_ids: tuple[int, ...]
 
 
-def read_questions(every: int = 5) -> tuple[list[Question], list[int]]:
+def read_questions(every: int) -> tuple[list[Question], list[int]]:
     """Every so many lines of the file, and the tokens that end an answer."""
     assets = load_assets(resolve("tiny"))
     lines = EVAL.read_text(encoding="utf-8").splitlines()[::every]

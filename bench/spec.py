@@ -242,8 +242,9 @@ def main() -> None:
         kinds=("all",),
         max_tokens=256,
         rounds=3,
+        every=5,
     )
-    questions, stop_ids = read_questions()
+    questions, stop_ids = read_questions(options.every)
     if "all" not in options.kinds:
         questions = [question for question in questions if question.kind in options.kinds]
     asked = Asked(
