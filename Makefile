@@ -6,6 +6,8 @@ BIN := $(VENV)/bin
 BUILD := build/editable
 REPORTS := $(CURDIR)/build/reports
 CTEST := $(BIN)/ctest --output-on-failure --no-tests=error
+# A file's tests stay in one process, since what they share is made once in each; the longest file is not the last.
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 # cmake and ninja come from the environment; a source tree of one user may be built by another.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
@@ -55,17 +57,17 @@ demo: $(VENV)/.built  ## the bundled model: a chat, a tool call, a story, eight 
 test: $(VENV)/.built  ## the core tests, Python and C++
 	@mkdir -p $(REPORTS) && rm -f $(REPORTS)/core-*.xml
 	@status=0; \
-	$(BIN)/python -m pytest --junitxml=$(REPORTS)/core-python.xml || status=1; \
+	$(PYTEST) --junitxml=$(REPORTS)/core-python.xml || status=1; \
 	$(CTEST) --test-dir $(BUILD) --output-junit $(REPORTS)/core-cpp.xml || status=1; \
 	$(BIN)/python tools/count_tests.py $(REPORTS)/core-*.xml || status=1; exit $$status
 
 test-slow: $(VENV)/.built  ## the tests marked slow
 	@mkdir -p $(REPORTS)
-	$(BIN)/python -m pytest -m slow --ignore tests/neon --junitxml=$(REPORTS)/slow.xml
+	$(PYTEST) -m slow --ignore tests/neon --junitxml=$(REPORTS)/slow.xml
 
 test-neon: $(VENV)/.built  ## the kernels cross-compiled for aarch64, by qemu; skipped where that is missing
 	@mkdir -p $(REPORTS)
-	$(BIN)/python -m pytest -m slow tests/neon --junitxml=$(REPORTS)/neon.xml
+	$(PYTEST) -m slow tests/neon --junitxml=$(REPORTS)/neon.xml
 
 test-all: lint check-metal test-slow test-neon asan tsan  ## all that `test` leaves out; `make -k test-all` goes on after a failure
 	@$(BIN)/python tools/count_tests.py $(REPORTS)/slow.xml $(REPORTS)/neon.xml $(REPORTS)/asan.xml $(REPORTS)/tsan.xml

@@ -5,6 +5,7 @@ Its requests come in families: what one begins with, others begin with, too.
 
 from __future__ import annotations
 
+import fcntl
 import random
 import re
 import subprocess
@@ -33,11 +34,18 @@ GEOMETRY = Geometry(
 
 
 def build_hash_kernels(root: Path) -> str:
-    """Build tests/hash_kernels for this machine; return the library as engines take it."""
+    """Build tests/hash_kernels for this machine; return the library as engines take it.
+
+    Test processes that run side by side share one build: the first makes it.
+    """
     output = root / "build" / "hash_kernels"
+    output.mkdir(parents=True, exist_ok=True)
     script = root / "csrc/hostmetal/msl/build_kernels.py"
     options = ["--output", str(output), "--metal-dir", str(root / "tests/hash_kernels")]
-    subprocess.run([sys.executable, str(script), *options], check=True, stdout=subprocess.DEVNULL)
+    with (output / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        command = [sys.executable, str(script), *options]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     return str(output / "kernels.metallib")
 
 
