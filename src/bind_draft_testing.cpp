@@ -46,14 +46,15 @@ choose(const std::vector<std::pair<std::vector<float>, uint32_t>>& listed,
 
 using NamedChoice = std::pair<std::string, uint32_t>;
 
-// A candidate is (history, match length, most).
+// A candidate is (history, match length, most, unsettled).
 std::vector<NamedChoice>
 choose_drafts(DraftPolicy& policy,
-              const std::vector<std::tuple<const DraftHistory*, uint32_t, uint32_t>>& listed,
+              const std::vector<std::tuple<DraftHistory*, uint32_t, uint32_t, uint32_t>>& listed,
               uint32_t most_rows) {
   std::vector<DraftCandidate> candidates;
-  for (const auto& [history, match_length, most] : listed) {
-    candidates.push_back({.history = history, .match_length = match_length, .most = most});
+  for (const auto& [history, match_length, most, unsettled] : listed) {
+    candidates.push_back(
+        {.history = history, .match_length = match_length, .most = most, .unsettled = unsettled});
   }
   std::vector<NamedChoice> named;
   for (const DraftChoice& choice : policy.choose(candidates, most_rows)) {
@@ -139,7 +140,8 @@ void init_draft_testing(nb::module_& testing) {
              uint32_t steps, double seconds, uint32_t tokens) {
             policy.observe_pass(shape(kind, n_sequences, rows, steps), seconds, tokens);
           },
-          "kind"_a, "n_sequences"_a, "rows"_a, "steps"_a, "seconds"_a, "tokens"_a);
+          "kind"_a, "n_sequences"_a, "rows"_a, "steps"_a, "seconds"_a, "tokens"_a)
+      .def("observe_settling", &DraftPolicy::observe_settling, "rows"_a, "seconds"_a);
   testing.def("describe_pass", &describe_pass, "choices"_a);
 }
 

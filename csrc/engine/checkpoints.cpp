@@ -140,6 +140,8 @@ void Engine::remember_locked(const Sequence& sequence, const Query& query, uint3
 // whose copy a stopped pass has not made.
 void Engine::publish_locked(const Sequence& sequence, uint32_t n_tokens, uint32_t bank) {
   if (runtime_->kv_pool.has_pending_copy(*sequence.slot)) return;
+  runtime_->device.clear_abort();  // who asked for it wanted the pass to end, which it has
+  if (!runtime_->forward.settle(*sequence.slot)) return;
   PrefixCache& cache = runtime_->cache;
   const std::span<const uint32_t> bundles = runtime_->kv_pool.bundles(*sequence.slot);
   try {

@@ -21,7 +21,11 @@ constexpr float kMeasured = 2.5F;      // passes that make a time known
 constexpr uint32_t kTrialWidth = 2;
 constexpr uint32_t kIdleDrafter = 4;  // passes until it is tried
 constexpr uint32_t kIdleSequence = 4;
-constexpr uint32_t kMostTrials = 8;  // doublings of kIdleDrafter for drafters that keep failing
+constexpr uint32_t kMostTrials = 8;     // doublings of kIdleDrafter for drafters that keep failing
+constexpr double kPatience = 2;         // times what a context costs, until it is made whole
+constexpr double kSettlingRow = 0.01;   // of plain decoding, each row of a context
+constexpr double kSettlingWeight = 64;  // rows that this prior counts for
+constexpr double kKeepSettling = 0.98;  // of what was seen before
 constexpr float kDevicePrior = 0.8F;
 constexpr std::array<float, kMatchClasses> kNgramPrior = {0.5F, 0.75F, 0.9F};
 
@@ -97,7 +101,8 @@ DraftPolicy::Plan DraftPolicy::assign(const DraftOption& option, const Pass& pas
     DrafterKind kind = option.kind;
     const uint32_t most = std::min(candidate.most, kMostWidth);
     WidthCandidate chosen{};
-    if (is_device(kind)) {
+    const bool waits = !pass.waits.empty() && pass.waits[plan.kinds.size()];
+    if (is_device(kind) && !waits) {
       chosen = {.chain = chain_of(candidate, kind), .most = std::min(most, option.most)};
     }
     if (match_first && candidate.match_length > 0) {
@@ -222,11 +227,16 @@ DraftPolicy::idle_sequences(std::span<const Plan> plans, const Plan& best, const
 }
 
 // Whether the trial's loss, tokens that the best plan would give in its time, can be afforded.
-bool DraftPolicy::begin_trial(const Plan& trial, double rate) {
+bool DraftPolicy::begin_trial(const Plan& trial, double rate, const Pass& pass) {
   const WidthPlan& widths = trial.widths;
-  if (widths.seconds - widths.tokens / rate > credit_) return false;
+  double seconds = widths.seconds;
+  for (size_t i = 0; i < trial.kinds.size(); ++i) {
+    if (widths.widths[i] > 0 && is_device(trial.kinds[i]))
+      seconds += settling_seconds(pass.candidates[i]);
+  }
+  if (seconds - widths.tokens / rate > credit_) return false;
   trial_rate_ = rate;
-  trial_charge_ = kMostCharge * widths.seconds;
+  trial_charge_ = kMostCharge * seconds;
   return true;
 }
 
@@ -244,19 +254,62 @@ void DraftPolicy::count_idle(const Plan& chosen, const Pass& pass) {
   }
 }
 
+std::vector<DraftPolicy::Plan> DraftPolicy::plans_of(const Pass& pass) const {
+  std::vector<Plan> plans;
+  for (const DraftOption& option : options_) plans.push_back(best_of(option, pass));
+  return plans;
+}
+
+// The one that promises most; the first, without drafts, where none promises enough.
+DraftPolicy::Plan DraftPolicy::best_plan(std::span<const Plan> plans) const {
+  const Plan* best = &plans.front();
+  double least = (kMargin + kNoiseMargin * cost_.noise()) * best->widths.rate();
+  for (const Plan& plan : plans) {
+    if (plan.widths.rate() <= least) continue;
+    least = plan.widths.rate();
+    best = &plan;
+  }
+  return *best;
+}
+
+// To make a candidate's context whole, beyond the rows of its last draft.
+double DraftPolicy::settling_seconds(const DraftCandidate& candidate) const {
+  if (candidate.unsettled <= 1 + kMostWidth) return 0;
+  const double plain = cost_.estimate({.n_sequences = 1, .rows = 1});
+  const double row = (settled_seconds_ + kSettlingWeight * kSettlingRow * plain) /
+                     (settled_rows_ + kSettlingWeight);
+  return row * (candidate.unsettled - 1 - kMostWidth);
+}
+
+// Shares out what the plan saves against plain decoding, `rate` tokens a second, among those that it
+// drafts for; true for each of them that has not yet forgone what its context costs.
+std::vector<bool> DraftPolicy::earn(const Plan& plan, double rate, const Pass& pass) const {
+  std::vector<bool> waits(plan.kinds.size());
+  const WidthPlan& widths = plan.widths;
+  const double accepted = widths.tokens - static_cast<double>(plan.kinds.size());
+  for (size_t i = 0; i < plan.kinds.size(); ++i) {
+    if (widths.widths[i] == 0 || !is_device(plan.kinds[i])) continue;
+    const Chain& chain = plan.candidates[i].chain;
+    const double own = std::accumulate(chain.begin(), chain.begin() + widths.widths[i], 0.0);
+    DraftHistory& history = *pass.candidates[i].history;
+    const double saved = widths.tokens / rate - widths.seconds;
+    history.forgone += std::max(saved, 0.0) * own / accepted;
+    waits[i] = history.forgone < kPatience * settling_seconds(pass.candidates[i]);
+  }
+  return waits;
+}
+
 std::vector<DraftChoice> DraftPolicy::choose(std::span<const DraftCandidate> candidates,
                                              uint32_t most_rows) {
   // Before plain decoding was measured, nothing can be said to pay.
   if (!cost_.measured()) return std::vector<DraftChoice>(candidates.size());
   const Pass pass{.candidates = candidates, .most_rows = most_rows};
-  std::vector<Plan> plans;
-  for (const DraftOption& option : options_) plans.push_back(best_of(option, pass));
-  Plan chosen = plans.front();
-  double least = (kMargin + kNoiseMargin * cost_.noise()) * chosen.widths.rate();
-  for (const Plan& plan : plans) {
-    if (plan.widths.rate() <= least) continue;
-    least = plan.widths.rate();
-    chosen = plan;
+  const std::vector<Plan> plans = plans_of(pass);
+  Plan chosen = best_plan(plans);
+  const std::vector<bool> waits = earn(chosen, plans.front().widths.rate(), pass);
+  if (std::ranges::find(waits, true) != waits.end()) {
+    chosen =
+        best_plan(plans_of({.candidates = candidates, .most_rows = most_rows, .waits = waits}));
   }
   const size_t crowd = crowd_of(candidates.size());
   idle_[static_cast<size_t>(chosen.option)][crowd].trials = 0;
@@ -267,7 +320,7 @@ std::vector<DraftChoice> DraftPolicy::choose(std::span<const DraftCandidate> can
   const bool drafter = trial.has_value();
   if (!trial) trial = unknown_time(plans, chosen, pass);
   if (!trial) trial = idle_sequences(plans, chosen, pass);
-  if (trial && begin_trial(*trial, chosen.widths.rate())) {
+  if (trial && begin_trial(*trial, chosen.widths.rate(), pass)) {
     if (drafter) {
       trial_ = &idle_[static_cast<size_t>(trial->option)][crowd];
       ++trial_->trials;
@@ -281,6 +334,7 @@ std::vector<DraftChoice> DraftPolicy::choose(std::span<const DraftCandidate> can
 void DraftPolicy::observe_draft(DraftHistory& history, const DraftChoice& choice,
                                 uint32_t match_length, uint32_t accepted) {
   history.idle = choice.width > 0 ? 0 : history.idle + 1;
+  if (choice.width > 0 && is_device(choice.kind)) history.forgone = 0;
   const auto observe = [&](Acceptance& acceptance, AcceptanceProfile& profile, bool drafted) {
     acceptance.observe(profile, drafted ? choice.width : 0, accepted);
     if (drafted) profile.observe(choice.width, accepted);
@@ -293,9 +347,15 @@ void DraftPolicy::observe_draft(DraftHistory& history, const DraftChoice& choice
   }
 }
 
-void DraftPolicy::observe_pass(const DecodeShape& shape, double seconds, uint32_t tokens) {
+void DraftPolicy::observe_settling(uint32_t rows, double seconds) {
+  settled_rows_ = kKeepSettling * settled_rows_ + rows;
+  settled_seconds_ = kKeepSettling * settled_seconds_ + seconds;
+}
+
+void DraftPolicy::observe_pass(const DecodeShape& shape, double seconds, uint32_t tokens,
+                               double settled_s) {
   if (trial_rate_ > 0) {
-    const double lost = seconds - tokens / trial_rate_;
+    const double lost = seconds + settled_s - tokens / trial_rate_;
     credit_ -= std::clamp(lost, 0.0, trial_charge_);
     if (trial_ != nullptr && lost <= 0) trial_->trials = 0;
   }
@@ -303,7 +363,7 @@ void DraftPolicy::observe_pass(const DecodeShape& shape, double seconds, uint32_
   cost_.observe(shape, seconds);
   const double plain =
       cost_.estimate({.n_sequences = shape.n_sequences, .rows = shape.n_sequences});
-  const double saved = plain * tokens / shape.n_sequences - seconds;
+  const double saved = plain * tokens / shape.n_sequences - seconds - settled_s;
   credit_ += kExploration * seconds + kWinnings * std::max(saved, 0.0);
   credit_ = std::min(credit_, kMostCredit * plain);
 }

@@ -19,6 +19,8 @@ struct DraftHistory {
   Acceptance dflash;
   std::array<Acceptance, kMatchClasses> ngram;
   uint32_t idle = 0;  // decode passes since its last draft
+  // Seconds that drafts would have saved since the drafter's context is not whole.
+  double forgone = 0;
 };
 
 // A drafter that the engine may use; `most`: proposals, at most kMostWidth.
@@ -29,9 +31,10 @@ struct DraftOption {
 
 // A sequence that decodes in the pass to come.
 struct DraftCandidate {
-  const DraftHistory* history = nullptr;
+  DraftHistory* history = nullptr;
   uint32_t match_length = 0;  // of its NgramIndex
   uint32_t most = 0;          // tokens that it may still want behind the next one
+  uint32_t unsettled = 0;     // rows that its drafter's context lacks
 };
 
 struct DraftChoice {
@@ -46,8 +49,9 @@ struct DraftChoice {
 // with the noise of the times. Now and then it tries what does not pay as far as it knows: a drafter
 // (or plain decoding) not used for long, a width whose time it never measured, drafts of a sequence
 // that stopped drafting. Trials lose at most kExploration of the time and kWinnings of what drafts
-// have saved, and kMostCredit passes at once. No clock, no chance: the same calls give the same
-// choices. Not thread safe.
+// have saved, and kMostCredit passes at once. A context that was put off is made whole once drafts
+// would have saved as much as that costs: a text that ends before pays nothing, one that goes on twice
+// what it had to at most. No clock, no chance: the same calls give the same choices. Not thread safe.
 class DraftPolicy {
  public:
   explicit DraftPolicy(std::vector<DraftOption> drafters, const PassCostPrior& prior = {});
@@ -63,8 +67,12 @@ class DraftPolicy {
   // After the pass, for each sequence of it that decoded, width 0 included.
   void observe_draft(DraftHistory& history, const DraftChoice& choice, uint32_t match_length,
                      uint32_t accepted);
-  // After a pass of decoding only: its time and the tokens that it gave.
-  void observe_pass(const DecodeShape& shape, double seconds, uint32_t tokens);
+  // After a pass of decoding only: its time, the tokens that it gave, and what it took before to make
+  // contexts whole.
+  void observe_pass(const DecodeShape& shape, double seconds, uint32_t tokens,
+                    double settled_s = 0);
+  // Contexts of so many rows were made whole.
+  void observe_settling(uint32_t rows, double seconds);
 
   [[nodiscard]] const PassCost& cost() const { return cost_; }
 
@@ -86,6 +94,7 @@ class DraftPolicy {
   struct Pass {
     std::span<const DraftCandidate> candidates;
     uint32_t most_rows = 0;
+    std::vector<bool> waits{};  // candidates that have not earned their context; none: all have
   };
   [[nodiscard]] static std::vector<DraftChoice> choices_of(const Plan& plan);
   [[nodiscard]] Chain chain_of(const DraftCandidate& candidate, DrafterKind kind) const;
@@ -98,7 +107,11 @@ class DraftPolicy {
                                                  const Pass& pass) const;
   [[nodiscard]] std::optional<Plan> idle_sequences(std::span<const Plan> plans, const Plan& best,
                                                    const Pass& pass) const;
-  [[nodiscard]] bool begin_trial(const Plan& trial, double rate);
+  [[nodiscard]] std::vector<Plan> plans_of(const Pass& pass) const;
+  [[nodiscard]] Plan best_plan(std::span<const Plan> plans) const;
+  [[nodiscard]] double settling_seconds(const DraftCandidate& candidate) const;
+  [[nodiscard]] std::vector<bool> earn(const Plan& plan, double rate, const Pass& pass) const;
+  [[nodiscard]] bool begin_trial(const Plan& trial, double rate, const Pass& pass);
   void count_idle(const Plan& chosen, const Pass& pass);
 
   bool has_ngram_ = false;
@@ -108,6 +121,9 @@ class DraftPolicy {
   AcceptanceProfile dflash_;
   std::array<AcceptanceProfile, kMatchClasses> ngram_;
   std::array<std::array<Idle, kCrowds>, kKinds> idle_{};
+  // Rows of contexts that were made whole, and their time; older ones weigh less.
+  double settled_rows_ = 0;
+  double settled_seconds_ = 0;
   double credit_ = 0;        // seconds that trials may lose
   Idle* trial_ = nullptr;    // of the drafter that the trial under way is about
   double trial_rate_ = 0;    // tokens a second that the trial under way gave up; 0: there is none

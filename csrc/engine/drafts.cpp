@@ -52,7 +52,8 @@ std::vector<Draft> Engine::plan_drafts_locked(std::span<Sequence* const> live) {
     places.push_back(i);
     candidates.push_back({.history = &sequence.history,
                           .match_length = match_locked(sequence),
-                          .most = most_drafted_locked(sequence)});
+                          .most = most_drafted_locked(sequence),
+                          .unsettled = runtime_->forward.n_unsettled(*sequence.slot)});
   }
   if (candidates.empty()) return drafts;
   const auto n_prefills = static_cast<uint32_t>(live.size() - candidates.size());

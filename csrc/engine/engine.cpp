@@ -329,13 +329,14 @@ void Engine::check_integrity() {
   for (uint32_t slot = 0; slot < slots_; ++slot) {
     const SequenceId owner = slot_owner_[slot];
     if (owner == 0) {
-      if (!runtime_->kv_pool.bundles(slot).empty())
-        throw std::logic_error(concat("[engine] slot ", slot, ": free, but holds bundles"));
+      if (!runtime_->kv_pool.bundles(slot).empty() || runtime_->forward.n_unsettled(slot) > 0)
+        throw std::logic_error(concat("[engine] slot ", slot, ": free, but holds bundles or rows"));
       continue;
     }
     const uint32_t reserved = runtime_->kv_pool.reserved_tokens(slot);
     const Sequence& sequence = sequences_.at(owner);
     if (sequence.slot != slot || sequence.finished() || sequence.kv_valid > reserved ||
+        runtime_->forward.n_unsettled(slot) > sequence.kv_valid ||
         sequence.kv_valid >= sequence.request.size() ||
         sequence.bank.has_value() != (sequence.kv_valid > 0)) {
       throw std::logic_error(concat("[engine] slot ", slot, ": contradicts sequence ", owner,

@@ -196,6 +196,7 @@ class Engine {
   Decoded commit_locked(const Batch& batch, const PassResult& result);
   void commit_one_locked(const Query& query, Committed& committed);
   void count_committed_locked(const StepRecord& record, const Decoded& decoded);
+  void observe_locked(const StepRecord& record, const Decoded& decoded, double step_s);
   void append_token_locked(Sequence& sequence, int32_t token, Clock::time_point now);
   void free_slot_locked(Sequence& sequence);
   void finish_locked(Sequence& sequence, FinishReason reason, std::exception_ptr error = nullptr);

@@ -167,6 +167,7 @@ void Engine::keep_bank_locked(Sequence& sequence, uint32_t bank) {
 
 void Engine::free_slot_locked(Sequence& sequence) {
   sequence.boundaries.clear();
+  runtime_->forward.drop(*sequence.slot);
   runtime_->kv_pool.release(*sequence.slot);
   if (sequence.bank) runtime_->banks.drop(*sequence.bank);
   sequence.bank.reset();

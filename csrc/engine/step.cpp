@@ -73,6 +73,7 @@ bool Engine::step() {
   {
     const std::lock_guard lock(mutex_);
     require_open_locked();
+    runtime_->forward.begin_step();  // who retires may leave a checkpoint
     rooms.enter(Room::kRetire);
     drop_pass_banks_locked();
     retire_locked();
@@ -271,6 +272,7 @@ void Engine::commit_one_locked(const Query& query, Committed& committed) {
   const uint32_t rows = query.count - query.width + accepted;
   sequence.kv_valid += rows;
   keep_bank_locked(sequence, bank_behind(query, rows));
+  runtime_->forward.keep(query, rows);
   remember_locked(sequence, query, rows);
   sequence.logit_row.reset();
   if (query.emits) {
@@ -287,13 +289,19 @@ void Engine::count_committed_locked(const StepRecord& record, const Decoded& dec
   last_pass_stopped_ = false;
   stats_.prefill_rows += record.prefill_rows;
   stats_.decode_rows += record.decode_rows;
-  if (policy_ && record.prefill_rows == 0) {
-    policy_->observe_pass(shape_of(decoded.choices), step_s,
-                          static_cast<uint32_t>(decoded.choices.size()) + decoded.n_accepted);
-  }
+  if (policy_) observe_locked(record, decoded, step_s);
   stats_.step_s += step_s;
   stats_.gpu_s += gpu_s;
   stats_.outside_s += step_s - gpu_s;
+}
+
+void Engine::observe_locked(const StepRecord& record, const Decoded& decoded, double step_s) {
+  const Forward::Settled& settled = runtime_->forward.settled();
+  if (settled.rows > 0) policy_->observe_settling(settled.rows, settled.seconds);
+  if (record.prefill_rows > 0) return;
+  policy_->observe_pass(shape_of(decoded.choices), step_s - settled.seconds,
+                        static_cast<uint32_t>(decoded.choices.size()) + decoded.n_accepted,
+                        settled.seconds);
 }
 
 void Engine::append_token_locked(Sequence& sequence, int32_t token, Clock::time_point now) {

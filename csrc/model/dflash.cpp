@@ -10,6 +10,7 @@ namespace mtlqwen {
 namespace {
 
 constexpr uint8_t kPass = 1;
+constexpr uint8_t kContextPass = 2;
 
 ScratchShape block_shape(const DraftedTarget& target) {
   return {
@@ -19,8 +20,8 @@ ScratchShape block_shape(const DraftedTarget& target) {
 uint64_t scratch_bytes(const DraftedTarget& target, const DflashConfig& config) {
   const ModelConfig layers = Dflash::layers_of(config);
   const bool int16 = target.int16;
-  return layer_scratch_bytes(layers, block_shape(target)) +
-         pass_rows_bytes(config.n_taps() * config.hidden, int16) +
+  const uint64_t tap_bytes = pass_rows_bytes(config.n_taps() * config.hidden, int16);
+  return layer_scratch_bytes(layers, block_shape(target)) + 2 * tap_bytes +
          pass_rows_bytes(config.hidden, false) + pass_rows_bytes(config.hidden, int16) +
          2 * config.n_layers() * pass_rows_bytes(layers.n_kv_heads * layers.head_dim, false);
 }
@@ -56,10 +57,14 @@ Dflash::Dflash(const DraftedTarget& target, const DflashConfig& config, DeviceWe
       fc_(weights.matrix("fc.weight", config.hidden, config.n_taps() * config.hidden)),
       a_(take_layer_scratch(scratch_, layers_, block_shape(target))),
       taps_(take_pass_rows(scratch_, fc_.k, target.int16)),
+      input_(take_pass_rows(scratch_, fc_.k, target.int16)),
       context_(take_pass_rows(scratch_, config.hidden, false)),
       normed_(take_pass_rows(scratch_, config.hidden, target.int16)),
       recorder_(target.device, target.program, target.args, control_.buffers(),
-                target.deterministic) {
+                target.deterministic),
+      lazy_(target.device, target.slots, kContextPass, lazy_rows()),
+      context_recorder_(target.device, target.program, target.args, lazy_.buffers(),
+                        target.deterministic) {
   fill_rope(static_cast<float*>(rope_.at(rope_table_)), layers_, target.context);
   PlaneDealer dealer(target.kv_pool, target.first_plane);
   for (uint32_t i = 0; i < config.n_layers(); ++i) {
@@ -80,7 +85,17 @@ LayerWalk::AttentionLayer Dflash::attention_layer(uint32_t layer) const {
           .gated = false};
 }
 
+// Rows as fc reads them.
+LazyContext::Rows Dflash::lazy_rows() const {
+  const bool int16 = taps_.int16.bytes > 0 && recorder_.reads_int16(fc_);
+  return {.scratch = scratch_.buffer(),
+          .taps = int16 ? taps_.int16 : taps_.span,
+          .input = int16 ? input_.int16 : input_.span,
+          .row_bytes = int16 ? int16_row_bytes(fc_.k) : uint64_t{fc_.k} * sizeof(float)};
+}
+
 void Dflash::record_draft() {
+  record_lazy_context();
   LayerWalk walk(layers_, weights_, recorder_, a_);
   recorder_.embed(a_.hidden, target_.embedding);
   for (uint32_t i = 0; i < config_.n_layers(); ++i) {
@@ -107,9 +122,10 @@ void Dflash::record_tap(Recorder& recorder, uint32_t layer) {
 }
 
 // All layers' projections, then all their keys and values: within either, nothing waits for another.
-void Dflash::record_context(Recorder& recorder) {
+void Dflash::record_lazy_context() {
+  Recorder& recorder = context_recorder_;
   LayerWalk walk(layers_, weights_, recorder, a_);
-  recorder.linear(context_, walk.for_readers(taps_, {fc_}), fc_);
+  recorder.linear(context_, walk.for_readers(input_, {fc_}), fc_);
   // One norm serves the layers' projections: each of them may want its input otherwise.
   const auto projection = [&](uint32_t layer, const char* name, const Activation& out) {
     return walk.matrix(concat("layers.", layer, ".self_attn.", name, ".weight"), out, normed_);
@@ -158,7 +174,7 @@ void Dflash::pack(std::span<const PackedQuery> queries, StepShape& shape) {
 }
 
 uint64_t Dflash::arena_bytes() const {
-  return control_.bytes() + rope_.buffer().bytes() + scratch_.buffer().bytes();
+  return control_.bytes() + lazy_.bytes() + rope_.buffer().bytes() + scratch_.buffer().bytes();
 }
 
 }  // namespace mtlqwen

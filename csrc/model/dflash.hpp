@@ -19,7 +19,7 @@ class Dflash : public Drafter {
 
   void record_draft() override;
   void record_tap(Recorder& recorder, uint32_t layer) override;
-  void record_context(Recorder& recorder) override;
+  [[nodiscard]] LazyContext* lazy_context() override { return &lazy_; }
   void pack(std::span<const PackedQuery> queries, StepShape& shape) override;
   [[nodiscard]] uint64_t arena_bytes() const override;
 
@@ -30,6 +30,8 @@ class Dflash : public Drafter {
 
  private:
   [[nodiscard]] LayerWalk::AttentionLayer attention_layer(uint32_t layer) const;
+  [[nodiscard]] LazyContext::Rows lazy_rows() const;
+  void record_lazy_context();
 
   const DraftedTarget target_;
   const DflashConfig& config_;
@@ -42,10 +44,12 @@ class Dflash : public Drafter {
   std::vector<KvPlanes> planes_;  // (layers)
   Matrix fc_;                     // (hidden, taps * hidden)
   Activations a_;                 // of the block
-  Activation taps_;               // (kPassRows, taps * hidden)
-  Activation context_, normed_;
+  Activation taps_, input_;  // (kPassRows, taps * hidden): of the target's pass, of the context's
+  Activation context_, normed_;            // (kPassRows, hidden)
   std::vector<Activation> keys_, values_;  // (layers), each (kPassRows, kv_heads * head_dim)
-  Recorder recorder_;
+  Recorder recorder_;                      // of the block
+  LazyContext lazy_;
+  Recorder context_recorder_;
   std::vector<int32_t> ids_;  // of all blocks
 };
 

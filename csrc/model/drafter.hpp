@@ -8,6 +8,7 @@
 #include "model/config.hpp"
 #include "model/control.hpp"
 #include "model/device_weights.hpp"
+#include "model/lazy_context.hpp"
 #include "model/program.hpp"
 #include "model/recorder.hpp"
 #include "model/scratch.hpp"
@@ -39,16 +40,18 @@ struct DraftedTarget {
   bool noise = false;
 };
 
-// Its launches are recorded once, in this order: the draft before the target's embedding; a tap
-// behind each of its layers; the context behind its last launch, both as launches of the target's
-// pass. What it keeps of a sequence stands
-// in the sequence's bundles and bank, so that whoever takes over those can be drafted for.
+// Its launches are recorded once, in this order: the draft before the target's embedding, behind a
+// context that is lazy; a tap behind each of its layers; the context that is not lazy behind its last
+// launch, both as launches of the target's pass. What it keeps of a sequence stands in the sequence's
+// bundles and bank, so that whoever takes over those can be drafted for.
 class Drafter {
  public:
   virtual ~Drafter() = default;
   virtual void record_draft() = 0;
   virtual void record_tap(Recorder& recorder, uint32_t layer) = 0;
-  virtual void record_context(Recorder& recorder) = 0;
+  virtual void record_context(Recorder&) {}
+  // Where rows wait whose context is not computed; null: none ever does.
+  [[nodiscard]] virtual LazyContext* lazy_context() { return nullptr; }
   // The drafter's passes, for those queries that ask for a draft.
   virtual void pack(std::span<const PackedQuery> queries, StepShape& shape) = 0;
   [[nodiscard]] virtual uint64_t arena_bytes() const = 0;

@@ -149,7 +149,7 @@ Forward::Forward(const Parts& parts)
                {.sampled_rows = sampled_rows(parts), .int16 = wants_int16(parts)}),
       args_(parts.device, args_bytes(parts), Storage::kShared, "kernel args"),
       rope_(parts.device, rope_bytes(parts.config, parts.context), Storage::kShared, "rope table"),
-      commands_(parts.device) {
+      commands_(parts.device), settling_(parts.device) {
   if (tape_bytes(parts) > 0) {
     tape_.emplace(parts.device, tape_bytes(parts), Storage::kPrivate, "tape");
     tape_span_ = tape_->take(tape_bytes(parts));
@@ -160,13 +160,21 @@ Forward::Forward(const Parts& parts)
 }
 
 PassResult Forward::run(std::span<const PackedQuery> queries, std::span<const BlockCopy> copies) {
+  if (lazy()) make_ready(queries);
+  shape_ = {};
   shape_[0] = control_.pack(queries, min_blocks_per_split_, kPartialCapacity);
   if (drafter_) drafter_->pack(queries, shape_);
+  if (lazy()) {
+    lazy()->pack(drafting_, shape_);
+    lazy()->take(shape_[0].rows);
+  }
   commands_.begin();
   encode(copies);
   program_.replay(commands_, shape_);
+  if (lazy()) lazy()->encode_taps(commands_);
   encoded_ = Timer::Clock::now();
   commands_.commit_and_wait();
+  if (lazy()) lazy()->done();
   return {.sampled = control_.sampled_ids(),
           .accepted = control_.accepted(),
           .input_ids = control_.input_ids()};
@@ -176,6 +184,7 @@ void Forward::encode(std::span<const BlockCopy> copies) {
   for (const BlockCopy& copy : copies) {
     commands_.copy(*copy.buffer, copy.from, *copy.buffer, copy.to, copy.bytes);
   }
+  if (lazy()) lazy()->encode_input(commands_);
   if (!copies.empty()) commands_.barrier();
 }
 

@@ -57,9 +57,25 @@ class Forward {
   // Makes the copies and runs one pass behind them. Throws DeviceError, CapacityError, Aborted.
   PassResult run(std::span<const PackedQuery> queries, std::span<const BlockCopy> copies);
 
+  // The rows of a query that a pass has computed and that hold; then what its slot is left by whoever had it.
+  void keep(const Query& query, uint32_t rows);
+  void drop(uint32_t slot);
+  // Computes what the slot's drafter has put off: its bundles are then whole. False: it cannot be done now.
+  bool settle(uint32_t slot);
+  // Rows of the slot that wait for it.
+  [[nodiscard]] uint32_t n_unsettled(uint32_t slot) const;
+  // What rounds of their own cost, beside the pass, since begin_step().
+  struct Settled {
+    uint32_t rows = 0;
+    double seconds = 0;
+  };
+  [[nodiscard]] const Settled& settled() const { return settled_; }
+  void begin_step() { settled_ = {}; }
+
   [[nodiscard]] std::span<const float>
   logits(uint32_t logit_row) const;  // (vocab) of the last pass
-  [[nodiscard]] double gpu_seconds() const { return commands_.gpu_seconds(); }
+  // Of the last run, and of the rounds of its step.
+  [[nodiscard]] double gpu_seconds() const { return commands_.gpu_seconds() + settled_.seconds; }
 
   // Times the kernels of the passes to come; null: no more.
   void set_timer(std::shared_ptr<Timer> timer) { commands_.set_timer(std::move(timer)); }
@@ -79,6 +95,9 @@ class Forward {
                                                       const Matrix& embedding, const Matrix& head);
   [[nodiscard]] Span tape_of(const ModelConfig& config, uint32_t layer) const;
   void encode(std::span<const BlockCopy> copies);
+  [[nodiscard]] LazyContext* lazy() const { return drafter_ ? drafter_->lazy_context() : nullptr; }
+  void make_ready(std::span<const PackedQuery> queries);
+  void settle_some(std::span<const uint32_t> slots);
 
   uint32_t vocab_;
   uint32_t min_blocks_per_split_;
@@ -91,7 +110,10 @@ class Forward {
   Program program_;
   std::unique_ptr<Drafter> drafter_;
   Commands commands_;
+  Commands settling_;
   StepShape shape_{};  // of the last pass
+  Settled settled_{};
+  std::vector<uint32_t> drafting_;  // slots that the pass drafts for
   Timer::Clock::time_point encoded_{};
 };
 

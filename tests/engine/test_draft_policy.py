@@ -115,7 +115,7 @@ class Run:
     def choose(self) -> list[tuple[str, int]]:
         """What the policy says."""
         candidates = [
-            (history, match, 10**6)
+            (history, match, 10**6, 0)
             for history, match in zip(self.histories, self.matches, strict=True)
         ]
         choices: list[tuple[str, int]] = self.policy.choose(candidates, MOST_ROWS)
@@ -248,7 +248,9 @@ def test_limits_of_sequences_and_of_the_pass_are_kept(n: int) -> None:
     for _ in range(300):
         most = [rng.choice([0, 1, 3, 100]) for _ in range(n)]
         matches = [rng.choice([0, 2, 5, 16]) for _ in range(n)]
-        choices = policy.choose(list(zip(histories, matches, most, strict=True)), MOST_ROWS)
+        unsettled = [rng.choice([0, 50, 1000]) for _ in range(n)]
+        candidates = list(zip(histories, matches, most, unsettled, strict=True))
+        choices = policy.choose(candidates, MOST_ROWS)
         kinds = {kind for kind, _ in choices} - {"off", "ngram"}
         assert len(kinds) <= 1
         assert n + sum(width for _, width in choices) <= MOST_ROWS
@@ -284,3 +286,41 @@ def test_a_drafter_that_proves_better_in_its_trials_takes_over_soon() -> None:
     for _ in range(300):
         run.step()
     assert run.kinds[-100:].count("dflash") > 80
+
+
+def passes_until_it_drafts(unsettled: int, seconds_a_row: float) -> int:
+    """Of a text whose drafts pay, where its drafter's context lacks so many rows."""
+    run = Run(MACHINES["a CPU"], [TEXTS["easy"]] * 8, {"dflash": 15})
+    for _ in range(LEARNING):
+        run.step()
+    run.policy.observe_settling(10**6, seconds_a_row * 10**6)
+    new = testing.DraftHistory()
+    for n_passes in range(1000):
+        ((_, width),) = run.policy.choose([(new, 0, 10**6, unsettled)], MOST_ROWS)
+        if width > 0:
+            return n_passes
+        run.policy.observe_draft(new, ("off", 0), 0, 0)
+    raise AssertionError("it never drafts")
+
+
+def test_a_context_waits_until_drafts_would_have_paid_for_it() -> None:
+    own = 1 + testing.MOST_WIDTH  # rows that every pass of drafts settles
+    assert passes_until_it_drafts(0, 1.0) == 0
+    assert passes_until_it_drafts(own, 1.0) == 0
+    assert passes_until_it_drafts(own + 100, 0.0) == 0
+    waited = passes_until_it_drafts(own + 100, 0.001)
+    assert waited > 5
+    assert abs(passes_until_it_drafts(own + 100, 0.002) - 2 * waited) <= 2
+    assert abs(passes_until_it_drafts(own + 200, 0.001) - 2 * waited) <= 2
+
+
+def test_whoever_drafts_is_not_held_up_by_those_who_wait() -> None:
+    run = Run(MACHINES["flat"], [TEXTS["easy"]] * 8, {"dflash": 15})
+    for _ in range(LEARNING):
+        run.step()
+    run.policy.observe_settling(10**6, 10.0 * 10**6)
+    candidates = [(history, 0, 10**6, 0) for history in run.histories[:4]]
+    candidates += [(testing.DraftHistory(), 0, 10**6, 500) for _ in range(4)]
+    widths = [width for _, width in run.policy.choose(candidates, MOST_ROWS)]
+    assert all(width > 0 for width in widths[:4])
+    assert widths[4:] == [0] * 4

@@ -283,6 +283,40 @@ def test_drafts_are_those_of_a_text_that_came_in_one(
     fresh.engine.close()
 
 
+def test_drafts_are_those_of_a_context_that_never_waited(setup: Setup) -> None:
+    """Through a full store, releases, slots that were others', and what the cache keeps of them."""
+    rng = random.Random(6)
+    n_slots = 6
+    running = Running(setup, setup.open("dflash", slots=n_slots, checkpoint_interval=64))
+    fresh = FreshDrafts(setup.open("dflash", slots=1, cache_memory=0))
+    texts: list[list[int]] = []
+    n_checked = n_recalled = 0
+    for _ in range(30):
+        force_width(running.engine, 0)
+        while len(running.live) < n_slots:
+            begin = rng.choice(texts)[: rng.randint(1, 200)] if texts and rng.random() < 0.5 else []
+            prompt = begin + setup.prompt(rng, rng.randint(3, 300 - len(begin)))
+            n = rng.choice([2, 9, CONTEXT])
+            running.live.append(Watched(running.engine, prompt, seed=SEED, max_tokens=n))
+        for _ in range(rng.randint(1, 15)):
+            running.step()
+        force_width(running.engine, rng.randint(1, MOST_WIDTH))
+        running.step()
+        for one in running.live:
+            if one.draft:
+                assert one.draft == fresh(one.before, SEED, len(one.draft))
+                n_checked += 1
+                n_recalled += running.engine.poll(one.run.sequence).cached_tokens > 0
+        for one in list(running.live):
+            if one.run.finish_reason is not None or rng.random() < 0.2:
+                texts.append(one.text)
+                running.release(one)
+    assert n_checked > 60
+    assert n_recalled > 15
+    running.engine.close()
+    fresh.engine.close()
+
+
 @pytest.mark.parametrize("order", [(1, 6, 2, 5), (6, 1, 5, 2)])
 def test_both_ways_back_in_one_pass(setup: Setup, order: tuple[int, ...]) -> None:
     """Narrow drafts keep the states behind every row, wide ones are taped."""

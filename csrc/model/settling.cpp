@@ -1,0 +1,63 @@
+// Forward: what a drafter puts off, and when it is done.
+#include <algorithm>
+#include <array>
+
+#include "base/error.hpp"
+#include "gpu/foundation.hpp"
+#include "model/forward.hpp"
+
+namespace mtlqwen {
+
+// What is drafted for fits the pass's own share of the context, which is what a draft leaves behind: more would make its time
+// that of another pass. And all rows of the pass fit the store.
+void Forward::make_ready(std::span<const PackedQuery> queries) {
+  drafting_.clear();
+  uint32_t n_rows = 0;
+  for (const PackedQuery& packed : queries) {
+    n_rows += packed.query.count;
+    if (packed.query.asks_drafter()) drafting_.push_back(packed.query.slot);
+  }
+  const auto n_waiting = [this] {
+    uint32_t n = 0;
+    for (const uint32_t slot : drafting_) n += lazy()->n_waiting(slot);
+    return n;
+  };
+  const auto n_drafts = static_cast<uint32_t>(drafting_.size());
+  const uint32_t own = std::min(kPassRows, n_drafts * (1 + kMostWidth));
+  while (n_waiting() > own) settle_some(drafting_);
+  while (lazy()->n_free() < n_rows) settle_some(lazy()->fullest_first());
+}
+
+void Forward::settle_some(std::span<const uint32_t> slots) {
+  const AutoreleaseScope scope;
+  StepShape shape{};
+  const uint32_t n_rows = lazy()->pack(slots, shape);
+  settling_.begin();
+  lazy()->encode_input(settling_);
+  program_.replay(settling_, shape);
+  settling_.commit_and_wait();
+  lazy()->done();
+  settled_.rows += n_rows;
+  settled_.seconds += settling_.gpu_seconds();
+}
+
+bool Forward::settle(uint32_t slot) {
+  try {
+    while (n_unsettled(slot) > 0) settle_some(std::array{slot});
+  } catch (const Error&) {
+    return false;
+  }
+  return true;
+}
+
+uint32_t Forward::n_unsettled(uint32_t slot) const { return lazy() ? lazy()->n_waiting(slot) : 0; }
+
+void Forward::keep(const Query& query, uint32_t rows) {
+  if (lazy()) lazy()->keep(query.slot, query.kv_valid, query.first_row, rows);
+}
+
+void Forward::drop(uint32_t slot) {
+  if (lazy()) lazy()->drop(slot);
+}
+
+}  // namespace mtlqwen
