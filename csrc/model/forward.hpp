@@ -57,14 +57,14 @@ class Forward {
   // Makes the copies and runs one pass behind them. Throws DeviceError, CapacityError, Aborted.
   PassResult run(std::span<const PackedQuery> queries, std::span<const BlockCopy> copies);
 
-  // The rows of a query that a pass has computed and that hold; then what its slot is left by whoever had it.
+  // A drafter may put off its context (settling.cpp). The caller says which rows hold: the first `rows`
+  // of a query of the last pass; and who gives up a slot, that it is given up.
   void keep(const Query& query, uint32_t rows);
   void drop(uint32_t slot);
-  // Computes what the slot's drafter has put off: its bundles are then whole. False: it cannot be done now.
+  // Computes what was put off for a slot, so that its bundles are whole. False: it cannot be done now.
   bool settle(uint32_t slot);
-  // Rows of the slot that wait for it.
-  [[nodiscard]] uint32_t n_unsettled(uint32_t slot) const;
-  // What rounds of their own cost, beside the pass, since begin_step().
+  [[nodiscard]] uint32_t n_unsettled(uint32_t slot) const;  // rows that it is put off for
+  // Rounds that did nothing else, since begin_step().
   struct Settled {
     uint32_t rows = 0;
     double seconds = 0;
@@ -74,7 +74,7 @@ class Forward {
 
   [[nodiscard]] std::span<const float>
   logits(uint32_t logit_row) const;  // (vocab) of the last pass
-  // Of the last run, and of the rounds of its step.
+  // Of the last run, and of what its step settled.
   [[nodiscard]] double gpu_seconds() const { return commands_.gpu_seconds() + settled_.seconds; }
 
   // Times the kernels of the passes to come; null: no more.

@@ -8,8 +8,8 @@
 
 namespace mtlqwen {
 
-// What is drafted for fits the pass's own share of the context, which is what a draft leaves behind: more would make its time
-// that of another pass. And all rows of the pass fit the store.
+// Before a pass: its own round settles no more rows for those it drafts for than drafts leave behind, lest its time be taken
+// for that of any such draft; and the store has room for its rows.
 void Forward::make_ready(std::span<const PackedQuery> queries) {
   drafting_.clear();
   uint32_t n_rows = 0;
