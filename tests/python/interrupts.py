@@ -32,7 +32,8 @@ class Killer:
     def __init__(self) -> None:
         self.delays: SimpleQueue[float] = SimpleQueue()
         self.armed = 0
-        self.fired = 0
+        self.handled = 0
+        signal.signal(signal.SIGINT, self._handle)
         threading.Thread(target=self._run, daemon=True).start()
 
     def arm(self, seconds: float) -> None:
@@ -40,15 +41,21 @@ class Killer:
         self.delays.put(seconds)
 
     def spend(self) -> None:
-        """Return when no signal is on its way any more."""
-        while self.fired < self.armed:
+        """Return when no signal is on its way any more.
+
+        One that was sent may not have come yet: what counts is that its handler has run.
+        """
+        while self.handled < self.armed:
             time.sleep(0.0005)
+
+    def _handle(self, number: int, frame: object) -> None:
+        self.handled += 1
+        raise KeyboardInterrupt
 
     def _run(self) -> None:
         while True:
             time.sleep(self.delays.get())
             os.kill(os.getpid(), signal.SIGINT)
-            self.fired += 1
 
 
 class Loop:
