@@ -7,7 +7,9 @@ BUILD := build/editable
 REPORTS := $(CURDIR)/build/reports
 CTEST := $(BIN)/ctest --output-on-failure --no-tests=error
 # A file's tests stay in one process, since what they share is made once in each; the longest file is not the last.
+# Slow ones share little, and a few take minutes: a process that is done takes half of what another has left.
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
+PYTEST_SLOW := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m slow
 
 # cmake and ninja come from the environment; a source tree of one user may be built by another.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
@@ -63,11 +65,11 @@ test: $(VENV)/.built  ## the core tests, Python and C++
 
 test-slow: $(VENV)/.built  ## the tests marked slow
 	@mkdir -p $(REPORTS)
-	$(PYTEST) -m slow --ignore tests/neon --junitxml=$(REPORTS)/slow.xml
+	$(PYTEST_SLOW) --ignore tests/neon --junitxml=$(REPORTS)/slow.xml
 
 test-neon: $(VENV)/.built  ## the kernels cross-compiled for aarch64, by qemu; skipped where that is missing
 	@mkdir -p $(REPORTS)
-	$(PYTEST) -m slow tests/neon --junitxml=$(REPORTS)/neon.xml
+	$(PYTEST_SLOW) tests/neon --junitxml=$(REPORTS)/neon.xml
 
 test-all: lint check-metal test-slow test-neon asan tsan  ## all that `test` leaves out; `make -k test-all` goes on after a failure
 	@$(BIN)/python tools/count_tests.py $(REPORTS)/slow.xml $(REPORTS)/neon.xml $(REPORTS)/asan.xml $(REPORTS)/tsan.xml
