@@ -228,7 +228,8 @@ void init_engine(nb::module_& module) {
            "checkpoint_at"_a = std::vector<uint32_t>(), "recall"_a = true,
            "Queue a request and return its sequence id. Raises ValueError or CapacityError.")
       .def("step", &Engine::step, nb::call_guard<nb::gil_scoped_release>(),
-           "Run one pass; False when there is nothing to do. One thread at a time.")
+           "Run one pass; False when there is nothing to do. The second of two such steps in a row "
+           "gives memory back to the system. One thread at a time.")
       .def("news", &Engine::news, "The sequences that poll has something for.")
       .def("poll", &Engine::poll, "sequence"_a,
            "Tokens since the last poll. Raises the sequence's error once it failed.")

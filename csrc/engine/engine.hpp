@@ -264,6 +264,7 @@ class Engine {
   std::unique_ptr<Archive> archive_;          // null: no cache on disk
   std::deque<std::vector<int32_t>> to_disk_;  // prefixes whose checkpoints are to be written
   bool last_pass_stopped_ = false;
+  bool rested_ = false;  // the last step had no pass to run
   bool closed_ = false;
   Stats stats_;
   std::shared_ptr<Trace> trace_;  // null: none is running

@@ -88,10 +88,15 @@ bool Engine::step() {
     packed = pack_locked(batch);
     rooms.leave();
     if (batch.queries.empty()) {
-      runtime_->banks.reclaim(kIdleSpares);
-      runtime_->pool.trim();
+      // Memory goes back at the second idle step: the next request often comes at once, and taking
+      // the pages again costs more than its first pass saves.
+      if (std::exchange(rested_, true)) {
+        runtime_->banks.reclaim(kIdleSpares);
+        runtime_->pool.trim();
+      }
       if (!idle) return true;  // whoever was planned has failed; others may wait for its slot
     } else {
+      rested_ = false;
       describe_locked(batch, step);
     }
   }

@@ -69,7 +69,9 @@ class Engine:
         """
 
     def step(self) -> bool:
-        """Run one pass; False when there is nothing to do. One thread at a time."""
+        """
+        Run one pass; False when there is nothing to do. The second of two such steps in a row gives memory back to the system. One thread at a time.
+        """
 
     def news(self) -> list[int]:
         """The sequences that poll has something for."""

@@ -24,6 +24,8 @@ from typing import Any, Protocol
 
 from mtlqwen.mailbox import Mailbox, Poll
 
+REST_S = 1.0  # without work, before the core gives memory back
+
 
 class Core(Protocol):
     """The part of ``_core.Engine`` that Python uses; tests put a scripted one in its place."""
@@ -229,14 +231,24 @@ class Driver:
         self._thread.start()
 
     def _run(self) -> None:
-        """Run passes while there is work; sleep on the bell otherwise."""
+        """Run passes while there is work; sleep on the bell otherwise.
+
+        After a second without a bell comes one more pass: at that the core gives memory back.
+        """
         with self._lock:
             if self._runner is not None:
                 return
             self._runner = threading.current_thread()
+        rest: float | None = REST_S
         while not self._closed:
-            if not self._pass():
-                self._bell.put(self._bell.get())  # it stays there: the pass looks at it
+            if self._pass():
+                rest = REST_S
+                continue
+            try:
+                self._bell.put(self._bell.get(timeout=rest))  # it stays there: the pass looks at it
+                rest = REST_S
+            except Empty:
+                rest = None
 
     def _pass(self) -> bool:
         """Run one pass and deliver its news; False when there was nothing to do or it failed."""

@@ -192,7 +192,8 @@ class Engine(Calls, AsyncCalls, SessionCalls):
         passes itself where it has to. An error of a pass reaches the readers of its sequences.
 
         Returns:
-            False when there was nothing to do.
+            False when there was nothing to do. The second such step in a row gives memory back to
+            the system (the driver thread does so after a second without work).
 
         Raises:
             RuntimeError: the driver thread has started, another step is running, or the engine is

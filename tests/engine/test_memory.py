@@ -47,6 +47,8 @@ def test_the_pool_grows_by_heaps_and_gives_back_all_but_the_first(
         assert memory(engine) == start + heaps * heap, f"{n} sequences of one bundle each"
         engine.check_integrity()
         assert not engine.step()
+        assert memory(engine) == start + heaps * heap, "the next request may come at once"
+        assert not engine.step()
         assert memory(engine) == start + heap
         engine.check_integrity()
     engine.close()
@@ -127,6 +129,7 @@ def test_banks_are_taken_at_first_use_and_serve_again(kernels: str, model: str) 
         assert engine.step()
         assert engine.stats()["bank_bytes"] == 2 * n * BANK_BYTES, "one is read, one written"
         run_all(engine, runs)
+        assert not engine.step()
         idle = 2
         assert engine.stats()["bank_bytes"] == idle * BANK_BYTES, "those of the next sequence"
     engine.close()
