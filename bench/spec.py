@@ -2,10 +2,11 @@
 
 Every part is a table of its own. `speed`: all drafters take turns on the same requests, so that
 ratios mean something where times do not; a group is the requests of one kind that run together.
-`kinds`: the same, each kind in a line. `acceptance`: the widest drafts, by place in the draft.
-`widths`: what the engine chooses. `texts`: answers against those of plain decoding, and how close
-the two best logits were where they part. `sampling`: at temperature 0.7, drafts of the likeliest
-tokens and drafts that use the target's noise.
+`kinds`: the same, each kind in a line. `idle`: the same, where nobody drafts: what drafters cost.
+`acceptance`: the widest drafts, by place in the draft. `widths`: what the engine chooses. `texts`:
+answers against those of plain decoding, and how close the two best logits were where they part.
+`sampling`: at temperature 0.7, drafts of the likeliest tokens and drafts that use the target's
+noise.
 """
 
 from __future__ import annotations
@@ -37,9 +38,13 @@ MOST_WIDTH: int = _core._testing.MOST_WIDTH
 LEARNING = 20  # groups that engines run before they are measured
 
 
-def measure_speed(asked: Asked, n: int) -> list[dict[str, dict[str, Work]]]:
-    """Work of each drafter on each kind, in each round."""
+def measure_speed(
+    asked: Asked, n: int, width: int | None = None
+) -> list[dict[str, dict[str, Work]]]:
+    """Work of each drafter on each kind, in each round; width: of all drafts, unset: as learned."""
     engines = {spec: open_drafting(spec) for spec in asked.drafters}
+    for engine in engines.values():
+        _core._testing.force_width(engine, width)
     groups = list(groups_of(asked, n))
     for _, group in groups[:: max(len(groups) // LEARNING, 1)]:
         for engine in engines.values():
@@ -82,14 +87,19 @@ def add_speed(
         )
 
 
-def report_speed(report: Report, asked: Asked) -> None:
+def report_speed(report: Report, asked: Asked, width: int | None = None) -> None:
     """All kinds, and those with long answers."""
     for n in asked.together:
-        rounds = measure_speed(asked, n)
+        rounds = measure_speed(asked, n, width)
         kinds = list(rounds[0]["off"])
         add_speed(report, n, rounds, kinds)
         if set(PREDICTABLE) < set(kinds):
             add_speed(report, n, rounds, PREDICTABLE)
+
+
+def report_idle(report: Report, asked: Asked) -> None:
+    """The same, where nobody drafts."""
+    report_speed(report, asked, width=0)
 
 
 def report_kinds(report: Report, asked: Asked) -> None:
@@ -214,6 +224,7 @@ PLACES = tuple(str(place + 1) for place in range(MOST_WIDTH))
 COLUMNS = {
     "speed": SPEED,
     "kinds": SPEED,
+    "idle": SPEED,
     "acceptance": ("drafter", "texts", "tokens/pass", *PLACES),
     "widths": ("together", "drafter", "tokens/pass", "0", *PLACES),
     "texts": ("mode", "together", "drafter", "texts", "equal", "parted (logit margin)"),
@@ -225,6 +236,7 @@ COLUMNS = {
 REPORTS = {
     "speed": report_speed,
     "kinds": report_kinds,
+    "idle": report_idle,
     "acceptance": report_acceptance,
     "widths": report_widths,
     "texts": report_texts,

@@ -287,13 +287,13 @@ std::vector<bool> DraftPolicy::earn(const Plan& plan, double rate, const Pass& p
   std::vector<bool> waits(plan.kinds.size());
   const WidthPlan& widths = plan.widths;
   const double accepted = widths.tokens - static_cast<double>(plan.kinds.size());
+  const double saved = std::max(widths.tokens / rate - widths.seconds, 0.0);
   for (size_t i = 0; i < plan.kinds.size(); ++i) {
     if (widths.widths[i] == 0 || !is_device(plan.kinds[i])) continue;
     const Chain& chain = plan.candidates[i].chain;
     const double own = std::accumulate(chain.begin(), chain.begin() + widths.widths[i], 0.0);
     DraftHistory& history = *pass.candidates[i].history;
-    const double saved = widths.tokens / rate - widths.seconds;
-    history.forgone += std::max(saved, 0.0) * own / accepted;
+    history.forgone += saved * own / accepted;
     waits[i] = history.forgone < kPatience * settling_seconds(pass.candidates[i]);
   }
   return waits;

@@ -19,7 +19,7 @@ struct DraftHistory {
   Acceptance dflash;
   std::array<Acceptance, kMatchClasses> ngram;
   uint32_t idle = 0;  // decode passes since its last draft
-  // Seconds that drafts would have saved since the drafter's context is not whole.
+  // Seconds that drafts would have saved since the last one by a drafter on the device.
   double forgone = 0;
 };
 
@@ -50,8 +50,8 @@ struct DraftChoice {
 // (or plain decoding) not used for long, a width whose time it never measured, drafts of a sequence
 // that stopped drafting. Trials lose at most kExploration of the time and kWinnings of what drafts
 // have saved, and kMostCredit passes at once. A context that was put off is made whole once drafts
-// would have saved as much as that costs: a text that ends before pays nothing, one that goes on twice
-// what it had to at most. No clock, no chance: the same calls give the same choices. Not thread safe.
+// would have saved kPatience times what that costs: a text that ends before pays nothing, one that
+// goes on has lost as much. No clock, no chance: the same calls give the same choices. Not thread safe.
 class DraftPolicy {
  public:
   explicit DraftPolicy(std::vector<DraftOption> drafters, const PassCostPrior& prior = {});

@@ -166,7 +166,7 @@ PassResult Forward::run(std::span<const PackedQuery> queries, std::span<const Bl
   if (drafter_) drafter_->pack(queries, shape_);
   if (lazy()) {
     lazy()->pack(drafting_, shape_);
-    lazy()->take(shape_[0].rows);
+    lazy()->store().take(shape_[0].rows);
   }
   commands_.begin();
   encode(copies);
@@ -184,8 +184,8 @@ void Forward::encode(std::span<const BlockCopy> copies) {
   for (const BlockCopy& copy : copies) {
     commands_.copy(*copy.buffer, copy.from, *copy.buffer, copy.to, copy.bytes);
   }
-  if (lazy()) lazy()->encode_input(commands_);
-  if (!copies.empty()) commands_.barrier();
+  const bool has_input = lazy() && lazy()->encode_input(commands_);
+  if (has_input || !copies.empty()) commands_.barrier();
 }
 
 std::span<const float> Forward::logits(uint32_t logit_row) const {

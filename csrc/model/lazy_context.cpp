@@ -27,7 +27,7 @@ std::vector<uint32_t> LazyContext::fullest_first() const {
   std::vector<uint32_t> slots(store_.n_slots());
   std::iota(slots.begin(), slots.end(), 0U);
   std::ranges::stable_sort(slots, std::greater(),
-                           [this](uint32_t slot) { return n_waiting(slot); });
+                           [this](uint32_t slot) { return store_.n_waiting(slot); });
   return slots;
 }
 
@@ -36,7 +36,7 @@ uint32_t LazyContext::pack(std::span<const uint32_t> slots, StepShape& shape) {
   std::vector<PackedQuery> queries;
   uint32_t n_rows = 0;
   for (const uint32_t slot : slots) {
-    const uint32_t n = std::min(n_waiting(slot), kPassRows - n_rows);
+    const uint32_t n = std::min(store_.n_waiting(slot), kPassRows - n_rows);
     if (n == 0) continue;
     parts_.push_back({.slot = slot, .n = n});
     queries.push_back({.query = {.slot = slot,
@@ -56,7 +56,7 @@ uint64_t LazyContext::offset_of(const Span& rows, uint32_t row) const {
   return rows.address - rows_.scratch.span().address + row * rows_.row_bytes;
 }
 
-void LazyContext::encode_input(Commands& commands) const {
+bool LazyContext::encode_input(Commands& commands) const {
   uint32_t to = 0;
   for (const Part& part : parts_) {
     std::span<const uint32_t> rows = std::span(store_.waiting(part.slot).rows).first(part.n);
@@ -68,15 +68,16 @@ void LazyContext::encode_input(Commands& commands) const {
       rows = rows.subspan(n);
     }
   }
-  if (to > 0) commands.barrier();
+  return to > 0;
 }
 
 void LazyContext::encode_taps(Commands& commands) const {
+  const std::span<const uint32_t> taken = store_.taken();
   commands.barrier();
-  for (uint32_t from = 0; from < taken_.size();) {
-    const uint32_t n = run_length(taken_.subspan(from));
+  for (uint32_t from = 0; from < taken.size();) {
+    const uint32_t n = run_length(taken.subspan(from));
     commands.copy(rows_.scratch, offset_of(rows_.taps, from), store_rows_,
-                  taken_[from] * rows_.row_bytes, n * rows_.row_bytes);
+                  taken[from] * rows_.row_bytes, n * rows_.row_bytes);
     from += n;
   }
 }

@@ -28,25 +28,16 @@ class LazyContext {
   LazyContext(Device& device, uint32_t slots, uint8_t pass_index, const Rows& rows);
 
   [[nodiscard]] const PassBuffers& buffers() const { return control_.buffers(); }
-  [[nodiscard]] uint32_t n_waiting(uint32_t slot) const {
-    return static_cast<uint32_t>(store_.waiting(slot).rows.size());
-  }
-  [[nodiscard]] uint32_t n_free() const { return store_.n_free(); }
+  // Whose rows are where. A pass of the target takes its rows of it before encode_taps().
+  [[nodiscard]] TapStore& store() { return store_; }
   [[nodiscard]] std::vector<uint32_t> fullest_first() const;  // slots
 
   // The round to come computes the context of these slots, as far as kPassRows reach; rows.
   uint32_t pack(std::span<const uint32_t> slots, StepShape& shape);
-  void encode_input(Commands& commands) const;  // before its launches, and a barrier behind it
-  // Its target's pass has n rows, n <= n_free().
-  void take(uint32_t n) { taken_ = store_.take(n); }
-  void encode_taps(Commands& commands) const;  // behind its last launch, and a barrier
-  void done();                                 // it succeeded
-
-  // Rows [first, first + n) of the target's last pass hold, and stand at `position` of the slot.
-  void keep(uint32_t slot, uint32_t position, uint32_t first, uint32_t n) {
-    store_.keep(slot, position, first, n);
-  }
-  void drop(uint32_t slot) { store_.drop(slot); }
+  // Copies, before all launches of the round, and a barrier between; whether there are any.
+  [[nodiscard]] bool encode_input(Commands& commands) const;
+  void encode_taps(Commands& commands) const;  // behind the last launch, and a barrier
+  void done();                                 // the round succeeded
   [[nodiscard]] uint64_t bytes() const { return control_.bytes() + store_rows_.bytes(); }
 
  private:
@@ -61,8 +52,7 @@ class LazyContext {
   Control control_;
   Buffer store_rows_;  // (kStoredTaps)
   TapStore store_;
-  std::span<const uint32_t> taken_;  // rows of the store, by row of the target's pass
-  std::vector<Part> parts_;          // of the round to come
+  std::vector<Part> parts_;  // of the round to come
 };
 
 }  // namespace mtlqwen

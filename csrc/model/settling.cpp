@@ -19,13 +19,13 @@ void Forward::make_ready(std::span<const PackedQuery> queries) {
   }
   const auto n_waiting = [this] {
     uint32_t n = 0;
-    for (const uint32_t slot : drafting_) n += lazy()->n_waiting(slot);
+    for (const uint32_t slot : drafting_) n += n_unsettled(slot);
     return n;
   };
   const auto n_drafts = static_cast<uint32_t>(drafting_.size());
   const uint32_t own = std::min(kPassRows, n_drafts * (1 + kMostWidth));
   while (n_waiting() > own) settle_some(drafting_);
-  while (lazy()->n_free() < n_rows) settle_some(lazy()->fullest_first());
+  while (lazy()->store().n_free() < n_rows) settle_some(lazy()->fullest_first());
 }
 
 void Forward::settle_some(std::span<const uint32_t> slots) {
@@ -33,7 +33,7 @@ void Forward::settle_some(std::span<const uint32_t> slots) {
   StepShape shape{};
   const uint32_t n_rows = lazy()->pack(slots, shape);
   settling_.begin();
-  lazy()->encode_input(settling_);
+  if (lazy()->encode_input(settling_)) settling_.barrier();
   program_.replay(settling_, shape);
   settling_.commit_and_wait();
   lazy()->done();
@@ -50,14 +50,16 @@ bool Forward::settle(uint32_t slot) {
   return true;
 }
 
-uint32_t Forward::n_unsettled(uint32_t slot) const { return lazy() ? lazy()->n_waiting(slot) : 0; }
+uint32_t Forward::n_unsettled(uint32_t slot) const {
+  return lazy() ? lazy()->store().n_waiting(slot) : 0;
+}
 
 void Forward::keep(const Query& query, uint32_t rows) {
-  if (lazy()) lazy()->keep(query.slot, query.kv_valid, query.first_row, rows);
+  if (lazy()) lazy()->store().keep(query.slot, query.kv_valid, query.first_row, rows);
 }
 
 void Forward::drop(uint32_t slot) {
-  if (lazy()) lazy()->drop(slot);
+  if (lazy()) lazy()->store().drop(slot);
 }
 
 }  // namespace mtlqwen

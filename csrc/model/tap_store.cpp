@@ -26,7 +26,7 @@ void TapStore::put_back_taken() {
   n_loose_ = 0;
 }
 
-std::span<const uint32_t> TapStore::take(uint32_t n) {
+void TapStore::take(uint32_t n) {
   put_back_taken();
   if (n > free_.size()) {
     throw std::logic_error(
@@ -38,7 +38,6 @@ std::span<const uint32_t> TapStore::take(uint32_t n) {
     free_.pop_back();
   }
   n_loose_ = n;
-  return taken_;
 }
 
 void TapStore::keep(uint32_t slot, uint32_t position, uint32_t first, uint32_t n) {
@@ -63,8 +62,6 @@ void TapStore::settle(uint32_t slot, uint32_t n) {
   waiting.position += n;
 }
 
-void TapStore::drop(uint32_t slot) {
-  settle(slot, static_cast<uint32_t>(waiting(slot).rows.size()));
-}
+void TapStore::drop(uint32_t slot) { settle(slot, n_waiting(slot)); }
 
 }  // namespace mtlqwen

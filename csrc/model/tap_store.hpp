@@ -19,10 +19,15 @@ class TapStore {
   };
   [[nodiscard]] uint32_t n_slots() const { return static_cast<uint32_t>(waiting_.size()); }
   [[nodiscard]] const Waiting& waiting(uint32_t slot) const { return waiting_.at(slot); }
+  [[nodiscard]] uint32_t n_waiting(uint32_t slot) const {
+    return static_cast<uint32_t>(waiting(slot).rows.size());
+  }
   [[nodiscard]] uint32_t n_free() const { return static_cast<uint32_t>(free_.size()) + n_loose_; }
 
   // Rows for a pass of n <= n_free(), the lowest ones. What an earlier pass took and nobody kept is free again.
-  std::span<const uint32_t> take(uint32_t n);
+  void take(uint32_t n);
+  // These rows, by row of the pass, until something of them is kept.
+  [[nodiscard]] std::span<const uint32_t> taken() const { return taken_; }
   // Rows [first, first + n) of that pass hold: they are the slot's at `position` and behind.
   void keep(uint32_t slot, uint32_t position, uint32_t first, uint32_t n);
   // The first n that wait of a slot, or all of them, do so no more.

@@ -83,7 +83,17 @@ class ToolCall:
         return {"type": "function", "function": function}
 
 
-class Piece(str):
+class _Text(str):
+    """A ``str`` with slots, which can be pickled."""
+
+    __slots__ = ()
+
+    def __reduce_ex__(self, protocol: SupportsIndex, /) -> Any:
+        """Let every protocol do it as 2 does: those before it can't make a ``str`` with slots."""
+        return super().__reduce_ex__(max(operator.index(protocol), 2))
+
+
+class Piece(_Text):
     """A piece of streamed text: a ``str`` that knows its tokens and its kind.
 
     Attributes:
@@ -108,12 +118,8 @@ class Piece(str):
         """Let pieces be copied and pickled."""
         return (str(self), self.token_ids, self.kind)
 
-    def __reduce_ex__(self, protocol: SupportsIndex, /) -> Any:
-        """Let every protocol do it as 2 does: those before it can't make a ``str`` with slots."""
-        return super().__reduce_ex__(max(operator.index(protocol), 2))
 
-
-class Completion(str):
+class Completion(_Text):
     """A finished generation: a ``str`` (its text) with the facts about it.
 
     Attributes:
@@ -161,10 +167,6 @@ class Completion(str):
         """Let completions be copied and pickled."""
         facts = ("token_ids", "finish_reason", "usage", "timings", "spec")
         return ((str(self),), {name: getattr(self, name) for name in facts})
-
-    def __reduce_ex__(self, protocol: SupportsIndex, /) -> Any:
-        """Let every protocol do it as 2 does: those before it can't make a ``str`` with slots."""
-        return super().__reduce_ex__(max(operator.index(protocol), 2))
 
     def __str__(self) -> str:
         """Return the text as a plain ``str``."""

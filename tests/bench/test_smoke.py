@@ -75,7 +75,7 @@ def test_benchmark_runs_and_writes_json(name: str, root: Path, tmp_path: Path) -
     assert spreads or name == "kernels"
 
 
-@pytest.mark.parametrize("part", ["kinds", "acceptance", "widths", "texts", "sampling"])
+@pytest.mark.parametrize("part", ["kinds", "idle", "acceptance", "widths", "texts", "sampling"])
 def test_every_part_of_spec_runs(part: str, root: Path, tmp_path: Path) -> None:
     written = tmp_path / "bench.json"
     settings = ["--kinds", "facts", "--together", "1", "--rounds", "1", "--max-tokens", "9"]
