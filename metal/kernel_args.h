@@ -15,6 +15,9 @@
 namespace mtlqwen {
 #endif
 
+// Where an array's element would stand: there is none.
+#define MTLQWEN_NO_INDEX 0xFFFFFFFFu
+
 // Counts of one pass. A second Pass, with rows = n_logit_rows, serves the kernels behind gather_rows.
 struct Pass {
   MTLQWEN_UINT rows;              // token rows
@@ -67,7 +70,71 @@ struct SampleArgs {
   MTLQWEN_UINT seed_high;
   MTLQWEN_UINT position;      // absolute position of the token to be chosen
   MTLQWEN_UINT sample_index;  // which of n continuations
-  MTLQWEN_UINT reserved[3];
+  MTLQWEN_UINT edit;          // its EditArgs, or MTLQWEN_NO_INDEX
+  MTLQWEN_UINT filter;        // its FilterArgs and its Kept, or MTLQWEN_NO_INDEX
+  MTLQWEN_UINT
+  mask;  // of the array of masks, or MTLQWEN_NO_INDEX: bit id is set where id is allowed
+};
+
+// What stands between the raw logits of a row and its sample: penalties, biases, forbidden ids.
+// Tokens that a draft has before the row are input_ids[first_input .. first_input + n_drafted).
+struct EditArgs {
+  MTLQWEN_UINT row;          // logit row
+  MTLQWEN_UINT first_entry;  // its TokenEdits, ascending ids
+  MTLQWEN_UINT n_entries;
+  MTLQWEN_UINT first_input;
+  MTLQWEN_UINT n_drafted;
+  MTLQWEN_UINT first_saved;  // n_entries + n_drafted raw logits, to be put back
+  MTLQWEN_UINT first_tail;   // the request's last tokens, for words of several
+  MTLQWEN_UINT n_tail;
+  float presence;
+  float frequency;
+  float repetition;
+  MTLQWEN_UINT forbid_stops;  // not 0: entries that end a text are forbidden
+  MTLQWEN_UINT reserved[4];
+};
+
+// One id whose logit changes.
+struct TokenEdit {
+  MTLQWEN_UINT id;
+  MTLQWEN_UINT count;       // how often it was generated, this draft left out
+  float bias;               // -infinity forbids it
+  MTLQWEN_UINT first_word;  // bad words that end with it
+  MTLQWEN_UINT n_words;
+  MTLQWEN_UINT is_stop;
+};
+
+// The tokens of a bad word before its last one.
+struct BadWord {
+  MTLQWEN_UINT first;  // in word_tokens
+  MTLQWEN_UINT n;
+};
+
+// Which of a row's ids may be chosen at all.
+struct FilterArgs {
+  MTLQWEN_UINT row;    // logit row
+  MTLQWEN_UINT top_k;  // 0: all
+  float top_p;         // 1: all
+  float min_p;         // 0: all
+};
+
+// The outcome: ids with a logit above `lowest`, and of those equal to it the ones up to last_id.
+struct Kept {
+  float lowest;
+  MTLQWEN_UINT last_id;
+};
+
+// A row whose chosen id is wanted with its logarithm of probability, and the likeliest others.
+struct LogprobArgs {
+  MTLQWEN_UINT row;  // logit row
+  MTLQWEN_UINT n_top;
+  MTLQWEN_UINT first_top;  // its first TokenLogprob
+  MTLQWEN_UINT reserved;
+};
+
+struct TokenLogprob {
+  MTLQWEN_INT id;  // -1: nothing was chosen
+  float logprob;
 };
 
 struct EmbedArgs {
@@ -152,6 +219,8 @@ struct SampleScanArgs {
   MTLQWEN_UINT n_valid;  // ids at or past it are never chosen
   MTLQWEN_UINT chunk;    // ids of one threadgroup
   MTLQWEN_UINT n_chunks;
+  MTLQWEN_UINT mask_words;  // of one mask, a multiple of 4
+  MTLQWEN_UINT reserved;
 };
 
 // The best id of one chunk of the vocabulary.
@@ -166,6 +235,8 @@ static_assert(sizeof(StateWriteArgs) == 16, "StateWriteArgs is shared with the k
 static_assert(sizeof(VerifyArgs) == 32, "VerifyArgs is shared with the kernels");
 static_assert(sizeof(AttentionArgs) == 48, "AttentionArgs is shared with the kernels");
 static_assert(sizeof(SampleArgs) == 32, "SampleArgs is shared with the kernels");
+static_assert(sizeof(EditArgs) == 64, "EditArgs is shared with the kernels");
+static_assert(sizeof(TokenEdit) == 24, "TokenEdit is shared with the kernels");
 static_assert(sizeof(GdnArgs) == 56, "GdnArgs is shared with the kernels");
 static_assert(sizeof(GdnReplayArgs) == 88, "GdnReplayArgs is shared with the kernels");
 static_assert(sizeof(SeedArgs) == 24, "SeedArgs is shared with the kernels");

@@ -86,7 +86,9 @@ void Control::pack_samples(const PackedQuery& packed) {
         .seed_high = static_cast<uint32_t>(packed.sampling.seed >> 32),
         .position = query.kv_valid + row + packed.position_shift,
         .sample_index = 0,
-        .reserved = {}};
+        .edit = MTLQWEN_NO_INDEX,
+        .filter = MTLQWEN_NO_INDEX,
+        .mask = MTLQWEN_NO_INDEX};
   }
 }
 

@@ -66,7 +66,9 @@ SampleScanArgs sample_args(const ModelConfig& config) {
   return {.vocab = config.vocab,
           .n_valid = config.n_valid_tokens,
           .chunk = kSampleChunk,
-          .n_chunks = sample_chunks(config.vocab)};
+          .n_chunks = sample_chunks(config.vocab),
+          .mask_words = static_cast<uint32_t>(ceil_div(config.n_valid_tokens, 128)) * 4,
+          .reserved = 0};
 }
 
 Activation LayerWalk::norm(const Activation& out, const Activation& in, const std::string& name,

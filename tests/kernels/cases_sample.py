@@ -9,7 +9,7 @@ import numpy as np
 import reference_layers as ref
 from cases_layers import Floats
 from harness import Buffer, Launch
-from layer_args import CANDIDATE, PASS, SAMPLE, SCAN, record
+from layer_args import CANDIDATE, NO_INDEX, PASS, SAMPLE, SCAN, record
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +30,9 @@ class Draw:
             seed_high=self.seed >> 32,
             position=self.position,
             sample_index=self.sample_index,
+            edit=NO_INDEX,
+            filter=NO_INDEX,
+            mask=NO_INDEX,
         )
 
 

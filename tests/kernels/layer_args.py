@@ -24,8 +24,24 @@ VERIFY = np.dtype(
 SAMPLE = np.dtype(
     [("temperature", "f4")]
     + [(name, "u4") for name in ("seed_low", "seed_high", "position", "sample_index")]
-    + [("reserved", "u4", 3)]
+    + [(name, "u4") for name in ("edit", "filter", "mask")]
 )
+EDIT = np.dtype(
+    [(name, "u4") for name in ("row", "first_entry", "n_entries", "first_input", "n_drafted")]
+    + [(name, "u4") for name in ("first_saved", "first_tail", "n_tail")]
+    + [(name, "f4") for name in ("presence", "frequency", "repetition")]
+    + [("forbid_stops", "u4"), ("reserved", "u4", 4)]
+)
+TOKEN_EDIT = np.dtype(
+    [("id", "u4"), ("count", "u4"), ("bias", "f4")]
+    + [(name, "u4") for name in ("first_word", "n_words", "is_stop")]
+)
+BAD_WORD = np.dtype([("first", "u4"), ("n", "u4")])
+FILTER = np.dtype([("row", "u4"), ("top_k", "u4"), ("top_p", "f4"), ("min_p", "f4")])
+KEPT = np.dtype([("lowest", "f4"), ("last_id", "u4")])
+LOGPROB = np.dtype([(name, "u4") for name in ("row", "n_top", "first_top", "reserved")])
+TOKEN_LOGPROB = np.dtype([("id", "i4"), ("logprob", "f4")])
+NO_INDEX = 0xFFFFFFFF
 NORM = np.dtype([("dim", "u4"), ("eps", "f4")])
 ROWS = np.dtype([("dim", "u4")])
 ATTENTION = np.dtype(
@@ -45,7 +61,9 @@ REPLAY = np.dtype(
 )
 PLACE = np.dtype([(name, "u4") for name in ("dim", "stride", "first", "reserved")])
 SEED = np.dtype([("dim", "u4"), ("reserved", "u4"), ("bank_floats", "u8"), ("seed_offset", "u8")])
-SCAN = np.dtype([(name, "u4") for name in ("vocab", "n_valid", "chunk", "n_chunks")])
+SCAN = np.dtype(
+    [(name, "u4") for name in ("vocab", "n_valid", "chunk", "n_chunks", "mask_words", "reserved")]
+)
 CANDIDATE = np.dtype([("score", "f4"), ("id", "u4")])
 
 
