@@ -20,6 +20,7 @@ from mtlqwen import _core
 from bench.ceilings import read_gb_per_s
 from bench.report import cores, environment
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "kernels"))
 
 from bench_layers import SIZES as LAYER_SIZES

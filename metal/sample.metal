@@ -3,8 +3,8 @@
 //
 //   score(id) = logit / temperature + gumbel,   gumbel = -log(-log(u)),
 //               u from Philox(seed; id, position, sample)
-//   ids[r]    = argmax score, the lowest id of equals; NaN never wins; -1 if nothing can
-//               (all NaN or -infinity)
+//   ids[r]    = argmax score of the ids that mask and filter leave, the lowest id of equals; NaN
+//               never wins; -1 if nothing can (all NaN or -infinity)
 //
 // Scores are kept times min(temperature, 1): the same argmax, and neither a tiny nor a huge
 // temperature overflows. sample_scan: grid (n_chunks, n_logit_rows), the best of each chunk.
@@ -13,6 +13,7 @@
 #include <metal_stdlib>
 
 #include "kernel_args.h"
+#include "mask.h"
 #include "philox.h"
 using namespace metal;
 
@@ -28,11 +29,25 @@ inline Candidate best_of_lanes(float score, uint id) {
   return best;
 }
 
+inline Kept kept_of(device const Kept* kept, device const SampleArgs& sample) {
+  if (sample.filter != MTLQWEN_NO_INDEX) return kept[sample.filter];
+  Kept all;
+  all.lowest = -INFINITY;
+  all.last_id = kNoId;
+  return all;
+}
+
+inline bool keeps(Kept kept, float logit, uint id) {
+  return logit > kept.lowest || (logit == kept.lowest && id <= kept.last_id);
+}
+
 kernel void sample_scan(device Candidate* out [[buffer(0)]],             // (n_logit_rows, n_chunks)
                         device const float* logits [[buffer(1)]],        // (n_logit_rows, vocab)
                         device const SampleArgs* samples [[buffer(2)]],  // (n_logit_rows)
-                        constant SampleScanArgs& args [[buffer(3)]],
-                        constant Pass& pass [[buffer(4)]],
+                        device const Kept* filtered [[buffer(3)]],       // (n_filters)
+                        device const uint* masks [[buffer(4)]],          // (masks, mask_words)
+                        constant SampleScanArgs& args [[buffer(5)]],
+                        constant Pass& pass [[buffer(6)]],
                         uint2 group [[threadgroup_position_in_grid]],
                         uint lane [[thread_index_in_simdgroup]]) {
   device const float* row = logits + ulong(group.y) * args.vocab;
@@ -42,6 +57,8 @@ kernel void sample_scan(device Candidate* out [[buffer(0)]],             // (n_l
   const float logit_scale = 1.0f / max(sample.temperature, 1.0f);
   const float noise_scale = min(sample.temperature, 1.0f);
   const uint2 key = uint2(sample.seed_low, sample.seed_high);
+  const Kept kept = kept_of(filtered, sample);
+  const Mask mask = mask_of(masks, sample, args);
 
   float best = kLowest;
   uint best_id = kNoId;
@@ -56,6 +73,7 @@ kernel void sample_scan(device Candidate* out [[buffer(0)]],             // (n_l
       // Most ids cannot win whatever their noise: two logarithms and a Philox block saved, the
       // result the same.
       if (!(score + kGumbelBound * noise_scale > best)) continue;
+      if (!keeps(kept, row[id], id) || !allows(mask, id)) continue;
       if (noise_scale > 0.0f) {
         if (!drawn) words = philox4x32(uint4(quad, sample.position, sample.sample_index, 0), key);
         drawn = true;

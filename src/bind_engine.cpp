@@ -1,8 +1,10 @@
 // _core.Engine: argument conversion and the release of the GIL; no logic.
 #include <nanobind/stl/function.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <stdexcept>
@@ -67,8 +69,33 @@ void construct(Engine* self, const std::string& model, const std::string& kernel
 SequenceId submit(Engine& self, std::vector<int32_t> token_ids, uint32_t max_tokens,
                   float temperature, uint64_t seed, std::vector<int32_t> stop_ids, int32_t priority,
                   std::optional<double> deadline_s, std::vector<uint32_t> checkpoint_at,
-                  bool recall) {
-  return self.submit(std::move(token_ids), {.sampling = {.temperature = temperature, .seed = seed},
+                  bool recall, uint32_t sample_index, uint32_t top_k, float top_p, float min_p,
+                  float presence_penalty, float frequency_penalty, float repetition_penalty,
+                  std::vector<std::pair<int32_t, float>> logit_bias,
+                  std::vector<int32_t> allowed_ids, std::vector<std::vector<int32_t>> bad_words,
+                  uint32_t min_tokens, std::optional<uint32_t> logprobs,
+                  std::optional<std::tuple<uint32_t, int32_t, std::vector<int32_t>>> budget) {
+  std::optional<ThinkingBudget> thinking;
+  if (budget) {
+    thinking = {.n_tokens = std::get<0>(*budget),
+                .end_id = std::get<1>(*budget),
+                .closing = std::move(std::get<2>(*budget))};
+  }
+  return self.submit(std::move(token_ids), {.sampling = {.temperature = temperature,
+                                                         .seed = seed,
+                                                         .sample_index = sample_index,
+                                                         .top_k = top_k,
+                                                         .top_p = top_p,
+                                                         .min_p = min_p},
+                                            .edits = {.presence = presence_penalty,
+                                                      .frequency = frequency_penalty,
+                                                      .repetition = repetition_penalty,
+                                                      .biases = std::move(logit_bias),
+                                                      .bad_words = std::move(bad_words),
+                                                      .allowed = std::move(allowed_ids),
+                                                      .min_tokens = min_tokens},
+                                            .logprobs = logprobs,
+                                            .thinking = std::move(thinking),
                                             .max_tokens = max_tokens,
                                             .stop_ids = std::move(stop_ids),
                                             .priority = priority,
@@ -99,6 +126,16 @@ nb::object finish_reason(const Poll& poll) {
   default:
     return nb::none();  // an error is raised by poll() itself
   }
+}
+
+std::vector<std::vector<std::pair<int32_t, float>>> top_logprobs(const Poll& poll) {
+  const auto& [chosen, likeliest] = poll.logprobs;
+  std::vector<std::vector<std::pair<int32_t, float>>> result(chosen.size());
+  for (size_t i = 0; i < likeliest.size(); ++i) {
+    if (likeliest[i].first < 0) continue;  // there are fewer ids than were asked for
+    result[i * chosen.size() / likeliest.size()].push_back(likeliest[i]);
+  }
+  return result;
 }
 
 nb::dict stats(Engine& self) {
@@ -204,6 +241,12 @@ void bind_poll(nb::module_& module) {
           "accepted_tokens", [](const Poll& self) { return self.drafts.accepted; },
           "Of those drafted.")
       .def_ro("completion_tokens", &Poll::n_completion)
+      .def_prop_ro(
+          "logprobs", [](const Poll& self) { return self.logprobs.chosen; },
+          "Logarithms of probability of the new tokens, where they were asked for.")
+      .def_prop_ro("top_logprobs", &top_logprobs,
+                   nb::sig("def top_logprobs(self) -> list[list[tuple[int, float]]]"),
+                   "The likeliest ids in the place of each, the first first.")
       .def_ro("ttft_s", &Poll::ttft_s, "Seconds from submit to the first token; 0 before it.")
       .def_ro("prefill_s", &Poll::prefill_s, "Seconds from getting a slot to the first token.")
       .def_ro("decode_s", &Poll::decode_s, "Seconds from the first token to the last.");
@@ -225,7 +268,13 @@ void init_engine(nb::module_& module) {
            "done, total).")
       .def("submit", &submit, "token_ids"_a, nb::kw_only(), "max_tokens"_a, "temperature"_a,
            "seed"_a, "stop_ids"_a, "priority"_a = 0, "deadline_s"_a = nb::none(),
-           "checkpoint_at"_a = std::vector<uint32_t>(), "recall"_a = true,
+           "checkpoint_at"_a = std::vector<uint32_t>(), "recall"_a = true, "sample_index"_a = 0,
+           "top_k"_a = 0, "top_p"_a = 1.0F, "min_p"_a = 0.0F, "presence_penalty"_a = 0.0F,
+           "frequency_penalty"_a = 0.0F, "repetition_penalty"_a = 1.0F,
+           "logit_bias"_a = std::vector<std::pair<int32_t, float>>(),
+           "allowed_ids"_a = std::vector<int32_t>(),
+           "bad_words"_a = std::vector<std::vector<int32_t>>(), "min_tokens"_a = 0,
+           "logprobs"_a = nb::none(), "thinking_budget"_a = nb::none(),
            "Queue a request and return its sequence id. Raises ValueError or CapacityError.")
       .def("step", &Engine::step, nb::call_guard<nb::gil_scoped_release>(),
            "Run one pass; False when there is nothing to do. The second of two such steps in a row "

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace mtlqwen {
@@ -13,7 +14,8 @@ inline constexpr uint32_t kPassRows = 128;  // rows of one pass
 inline constexpr uint32_t kMaxSlots = 32;
 inline constexpr uint32_t kSampledRows =
     64;  // rows of one pass whose next token is asked for, at most
-inline constexpr uint32_t kMostWidth = 15;  // proposals of one draft, at most
+inline constexpr uint32_t kMostLogprobs = 20;  // of the likeliest tokens of a row, at most
+inline constexpr uint32_t kMostWidth = 15;     // proposals of one draft, at most
 
 using SequenceId = uint64_t;
 
@@ -31,15 +33,49 @@ inline constexpr std::array<std::string_view, 4> kDrafterNames = {"off", "ngram"
   return std::nullopt;
 }
 
-// How the next token of a sequence is chosen.
+// How the next token of a sequence is drawn.
 struct Sampling {
   float temperature = 0.0F;  // 0 is greedy
   uint64_t seed = 0;
+  uint32_t sample_index = 0;  // which of n continuations of one prompt
+  // Which ids may be drawn at all: the first so many, the fewest that have so much of the
+  // probability, those with this share of the likeliest one's. A greedy choice needs none.
+  uint32_t top_k = 0;  // 0: all
+  float top_p = 1.0F;  // 1: all
+  float min_p = 0.0F;  // 0: all
+
+  [[nodiscard]] bool filters() const {
+    return temperature > 0.0F && (top_k > 0 || top_p < 1.0F || min_p > 0.0F);
+  }
+};
+
+// How logits change before a token is chosen. Penalties are on generated tokens.
+struct EditOptions {
+  float presence = 0.0F;    // off the logits of ids that occur
+  float frequency = 0.0F;   // off them for each time
+  float repetition = 1.0F;  // divides the positive ones of ids that occur, multiplies the others
+  std::vector<std::pair<int32_t, float>> biases{};  // added; -infinity forbids
+  std::vector<std::vector<int32_t>> bad_words{};    // tokens that never follow each other so
+  std::vector<int32_t> allowed{};                   // ids; empty: all
+  uint32_t min_tokens = 0;                          // before so many no stop id is chosen
+
+  bool operator==(const EditOptions&) const = default;
+};
+
+// How long a model may think. Of a prompt that ends inside of it.
+struct ThinkingBudget {
+  uint32_t n_tokens = 0;
+  int32_t end_id = 0;              // the token by which it ends by itself
+  std::vector<int32_t> closing{};  // what stands in the text in place of the token behind the last
 };
 
 // Everything a caller says about one generation.
 struct RequestOptions {
   Sampling sampling;
+  EditOptions edits{};
+  // The logarithms of probability of chosen tokens, and of so many of the likeliest; none: not wanted.
+  std::optional<uint32_t> logprobs{};
+  std::optional<ThinkingBudget> thinking{};
   uint32_t max_tokens = 0;
   std::vector<int32_t> stop_ids;
   int32_t priority = 0;              // higher is admitted earlier

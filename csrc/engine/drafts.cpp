@@ -32,6 +32,10 @@ uint32_t Engine::most_drafted_locked(const Sequence& sequence) const {
   const auto n_tokens = static_cast<uint32_t>(sequence.request.size());
   uint32_t most = std::min({kMostWidth, context_ - n_tokens - 1,
                             sequence.options.max_tokens - sequence.n_completion() - 1});
+  // The token that the end of its thinking takes the place of can only be the last of a pass.
+  if (sequence.thinks()) {
+    most = std::min(most, sequence.options.thinking->n_tokens - sequence.n_completion());
+  }
   if (!runtime_->cache.is_on()) return most;
   const std::vector<uint32_t> next =
       boundaries_between(sequence.boundaries, checkpoint_interval_, sequence.kv_valid,

@@ -29,8 +29,15 @@ struct Committed {
   Clock::time_point now;
   uint32_t n_sampled = 0;
   uint32_t n_drafts = 0;
+  uint32_t n_logprobs = 0;
+  uint32_t n_likeliest = 0;
   Decoded decoded{};
 };
+
+// Its only row but a draft's is the last of its request.
+[[nodiscard]] inline bool is_decode(const Query& query) {
+  return query.emits && query.count == 1 + query.width;
+}
 
 // The bank of the state behind so many rows of a query that was run.
 [[nodiscard]] uint32_t bank_behind(const Query& query, uint32_t rows);

@@ -10,6 +10,7 @@
 #include "base/error.hpp"
 #include "engine/archive.hpp"
 #include "engine/draft_policy.hpp"
+#include "engine/request_checks.hpp"
 #include "engine/runtime.hpp"
 #include "gpu/platform.hpp"
 
@@ -19,68 +20,6 @@ namespace {
 
 double seconds(Clock::time_point from, Clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
-}
-
-constexpr double kLongestDeadline = 1e9;  // seconds
-
-void require_valid(const EngineOptions& options) {
-  if (options.slots < 1 || options.slots > kMaxSlots) {
-    throw std::invalid_argument(concat("[engine] slots: out of range (got ", options.slots,
-                                       ", want 1 to ", kMaxSlots, ")"));
-  }
-  if (options.block_tokens != 64 && options.block_tokens != 128 && options.block_tokens != 256) {
-    throw std::invalid_argument(concat("[engine] block_tokens: not a size of blocks (got ",
-                                       options.block_tokens, ", want 64, 128 or 256)"));
-  }
-  if (!options.cache_dir.empty() && options.cache_memory == 0) {
-    throw std::invalid_argument(
-        "[engine] cache_dir: without a cache in memory (got cache_memory 0, want more, or unset)");
-  }
-  if (!(options.prefill_share >= 0.0F && options.prefill_share <= 1.0F)) {
-    throw std::invalid_argument(concat("[engine] prefill_share: out of range (got ",
-                                       options.prefill_share, ", want 0 to 1)"));
-  }
-  if (options.threads > max_threads()) {
-    throw std::invalid_argument(
-        max_threads() == 0
-            ? concat("[engine] threads: for a CPU only (got ", options.threads,
-                     ", the device is a GPU); leave it unset")
-            : concat("[engine] threads: more than this process may use (got ", options.threads,
-                     ", want 1 to ", max_threads(),
-                     "); ask for less, or raise its CPU affinity or its cgroup's quota"));
-  }
-}
-
-void require_valid(const std::vector<int32_t>& token_ids, const RequestOptions& options,
-                   uint32_t vocab) {
-  if (token_ids.empty()) {
-    throw std::invalid_argument(
-        "[engine] prompt: empty (got 0 tokens, want at least 1); pass some text");
-  }
-  for (size_t i = 0; i < token_ids.size(); ++i) {
-    if (token_ids[i] < 0 || static_cast<uint32_t>(token_ids[i]) >= vocab) {
-      throw std::invalid_argument(concat("[engine] prompt: token id out of range at index ", i,
-                                         " (got ", token_ids[i], ", want 0 to ", vocab - 1,
-                                         "); encode with the model's tokenizer"));
-    }
-  }
-  for (const uint32_t position : options.checkpoint_at) {
-    if (position < 1 || position > token_ids.size()) {
-      throw std::invalid_argument(concat("[engine] checkpoint_at: outside of the prompt (got ",
-                                         position, ", want 1 to ", token_ids.size(), ")"));
-    }
-  }
-  const float temperature = options.sampling.temperature;
-  if (!(temperature >= 0.0F && temperature <= std::numeric_limits<float>::max())) {
-    throw std::invalid_argument(concat("[engine] temperature: not a finite number >= 0 (got ",
-                                       temperature, "); use 0 for greedy, 0.7 to 1.0 for variety"));
-  }
-  if (options.deadline_s &&
-      !(*options.deadline_s > 0.0 && *options.deadline_s <= kLongestDeadline)) {
-    throw std::invalid_argument(concat("[engine] deadline_s: out of range (got ",
-                                       *options.deadline_s, ", want more than 0 and at most ",
-                                       kLongestDeadline, ")"));
-  }
 }
 
 }  // namespace
@@ -169,6 +108,10 @@ SequenceId Engine::submit(std::vector<int32_t> token_ids, RequestOptions options
   sequence.request = std::move(token_ids);
   sequence.options = std::move(options);
   std::ranges::sort(sequence.options.checkpoint_at);
+  if (sequence.options.edits != EditOptions{}) {
+    sequence.edits = std::make_unique<LogitEdits>(sequence.options.edits, sequence.options.stop_ids,
+                                                  runtime_->weights.config().n_valid_tokens);
+  }
   sequence.submitted = Clock::now();
   if (sequence.options.deadline_s) {
     sequence.deadline =
@@ -203,7 +146,8 @@ Poll Engine::poll(SequenceId id) {
               .n_completion = sequence.n_completion(),
               .n_cached = sequence.cached_tokens,
               .drafter = drafter_,
-              .drafts = sequence.drafts};
+              .drafts = sequence.drafts,
+              .logprobs = std::exchange(sequence.logprobs, {})};
   sequence.polled = sequence.request.size();
   if (sequence.n_completion() > 0) {
     result.ttft_s = seconds(sequence.submitted, sequence.first_token);

@@ -51,6 +51,7 @@ struct Poll {
   uint32_t n_cached = 0;     // of the prompt, taken from the cache
   std::string_view drafter;  // see Engine::drafter()
   DraftCounts drafts;
+  LogprobLog logprobs{};   // of the new tokens, where they were asked for
   double ttft_s = 0.0;     // from submit to the first token; 0 before it
   double prefill_s = 0.0;  // from getting a slot to the first token
   double decode_s = 0.0;   // from the first token to the last
@@ -194,10 +195,14 @@ class Engine {
   void drop_pass_banks_locked();
   void keep_bank_locked(Sequence& sequence, uint32_t bank);
   Decoded commit_locked(const Batch& batch, const PassResult& result);
+  void commit_logprobs_locked(Sequence& sequence, const Query& query, uint32_t accepted,
+                              Committed& committed);
   void commit_one_locked(const Query& query, Committed& committed);
   void count_committed_locked(const StepRecord& record, const Decoded& decoded);
   void observe_locked(const StepRecord& record, const Decoded& decoded, double step_s);
   void append_token_locked(Sequence& sequence, int32_t token, Clock::time_point now);
+  void close_thinking_locked(Sequence& sequence, Clock::time_point now);
+  void push_token_locked(Sequence& sequence, int32_t token, Clock::time_point now);
   void free_slot_locked(Sequence& sequence);
   void finish_locked(Sequence& sequence, FinishReason reason, std::exception_ptr error = nullptr);
   void fail_live_locked(const std::exception_ptr& error);

@@ -6,12 +6,15 @@
 #include <chrono>
 #include <cstdint>
 #include <exception>
+#include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "base/types.hpp"
 #include "engine/draft_policy.hpp"
 #include "engine/ngram.hpp"
+#include "model/logit_edits.hpp"
 
 namespace mtlqwen {
 
@@ -30,6 +33,12 @@ struct AwaitedPrefix {
   uint32_t n_tokens = 0;
 };
 
+// Logarithms of probability of tokens, and of the likeliest beside each.
+struct LogprobLog {
+  std::vector<float> chosen;
+  std::vector<std::pair<int32_t, float>> likeliest;  // the same number for each token
+};
+
 struct Sequence {
   SequenceId id = 0;
   std::vector<int32_t> request;
@@ -41,10 +50,13 @@ struct Sequence {
   std::optional<uint32_t> logit_row;  // of the last pass, where it was sampled
   // Where it leaves checkpoints, ascending; those of the interval are not among them.
   std::vector<uint32_t> boundaries;
+  std::unique_ptr<LogitEdits> edits;     // null: its logits stay as they are
   uint32_t recalled = 0;                 // tokens that came from a checkpoint when it got its slot
   uint32_t cached_tokens = 0;            // the same of the prompt, the first time
   std::optional<AwaitedPrefix> awaited;  // while it waits for another one to compute it
   bool looked_on_disk = false;
+  bool thinking_ended = false;
+  LogprobLog logprobs;  // of its generated tokens, where they are wanted
   DraftCounts drafts;
   DraftHistory history;
   NgramIndex ngram;                   // of its request, as far as somebody has looked
@@ -70,6 +82,8 @@ struct Sequence {
   [[nodiscard]] uint32_t n_completion() const {
     return static_cast<uint32_t>(request.size()) - n_prompt;
   }
+  // Whether its thinking goes on, and a budget ends it.
+  [[nodiscard]] bool thinks() const { return options.thinking && !thinking_ended; }
   [[nodiscard]] bool finished() const { return finish != FinishReason::kNone; }
 };
 

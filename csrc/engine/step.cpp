@@ -22,25 +22,11 @@ double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-// Its only row but a draft's is the last of its request.
-bool is_decode(const Query& query) { return query.emits && query.count == 1 + query.width; }
-
-const char* name_of(FinishReason reason) {
-  switch (reason) {
-  case FinishReason::kNone:
-    return "none";
-  case FinishReason::kStop:
-    return "stop";
-  case FinishReason::kLength:
-    return "length";
-  case FinishReason::kCancelled:
-    return "cancelled";
-  case FinishReason::kDeadline:
-    return "deadline";
-  case FinishReason::kError:
-    return "error";
-  }
-  return "";
+// What the bad words of its request look back at.
+std::span<const int32_t> tail_of(const Sequence& sequence) {
+  if (!sequence.edits) return {};
+  const size_t n = std::min<size_t>(sequence.edits->longest_word(), sequence.request.size());
+  return std::span(sequence.request).last(n);
 }
 
 }  // namespace
@@ -197,7 +183,11 @@ std::vector<PackedQuery> Engine::pack_locked(const Batch& batch) {
         {.query = query,
          .tokens = std::span(sequence.request).subspan(query.kv_valid, query.count - query.width),
          .sampling = sequence.options.sampling,
-         .stop_ids = sequence.options.stop_ids});
+         .stop_ids = sequence.options.stop_ids,
+         .edits = sequence.edits.get(),
+         .tail = tail_of(sequence),
+         .n_generated = sequence.n_completion(),
+         .logprobs = sequence.options.logprobs});
     in_pass_.push_back(query.sequence);
   }
   return packed;
@@ -257,36 +247,6 @@ void Engine::run_pass(const Batch& batch, std::span<const PackedQuery> packed, S
   }
 }
 
-Decoded Engine::commit_locked(const Batch& batch, const PassResult& result) {
-  runtime_->banks.confirm();
-  runtime_->kv_pool.copies_done();
-  Committed committed{.result = result, .now = Clock::now()};
-  for (const Query& query : batch.queries) commit_one_locked(query, committed);
-  drop_pass_banks_locked();
-  return std::move(committed.decoded);
-}
-
-// The only publication: kv_valid, bank and request move together.
-void Engine::commit_one_locked(const Query& query, Committed& committed) {
-  Sequence& sequence = sequences_.at(query.sequence);
-  const std::span<const int32_t> sampled =
-      committed.result.sampled.subspan(committed.n_sampled, query.n_sampled());
-  const uint32_t accepted = is_decode(query) ? commit_draft_locked(sequence, query, committed) : 0;
-  for (const int32_t token : sampled.first(accepted))
-    append_token_locked(sequence, token, committed.now);
-  const uint32_t rows = query.count - query.width + accepted;
-  sequence.kv_valid += rows;
-  keep_bank_locked(sequence, bank_behind(query, rows));
-  runtime_->forward.keep(query, rows);
-  remember_locked(sequence, query, rows);
-  sequence.logit_row.reset();
-  if (query.emits) {
-    sequence.logit_row = committed.n_sampled + accepted;
-    append_token_locked(sequence, sampled[accepted], committed.now);
-  }
-  committed.n_sampled += query.n_sampled();
-}
-
 void Engine::count_committed_locked(const StepRecord& record, const Decoded& decoded) {
   const double step_s = seconds_since(record.begin);
   const double gpu_s = runtime_->forward.gpu_seconds();
@@ -307,36 +267,6 @@ void Engine::observe_locked(const StepRecord& record, const Decoded& decoded, do
   policy_->observe_pass(shape_of(decoded.choices), step_s - settled.seconds,
                         static_cast<uint32_t>(decoded.choices.size()) + decoded.n_accepted,
                         settled.seconds);
-}
-
-void Engine::append_token_locked(Sequence& sequence, int32_t token, Clock::time_point now) {
-  if (token < 0) {  // sample_pick found nothing to choose
-    finish_locked(sequence, FinishReason::kError,
-                  std::make_exception_ptr(DeviceError(
-                      "[engine] logits: no finite value among them; the weights are damaged")));
-    return;
-  }
-  sequence.request.push_back(token);
-  ++stats_.tokens;
-  sequence.last_token = now;
-  if (sequence.n_completion() == 1) sequence.first_token = now;
-  const std::vector<int32_t>& stop_ids = sequence.options.stop_ids;
-  if (std::find(stop_ids.begin(), stop_ids.end(), token) != stop_ids.end()) {
-    finish_locked(sequence, FinishReason::kStop);
-  } else if (sequence.n_completion() == sequence.options.max_tokens ||
-             sequence.request.size() == context_) {
-    finish_locked(sequence, FinishReason::kLength);
-  }
-}
-
-void Engine::finish_locked(Sequence& sequence, FinishReason reason, std::exception_ptr error) {
-  sequence.finish = reason;
-  sequence.ngram = {};
-  if (trace_) trace_->add(sequence, name_of(reason));
-  sequence.error = std::move(error);
-  if (!sequence.slot) return;
-  if (reason != FinishReason::kError) remember_end_locked(sequence);
-  free_slot_locked(sequence);
 }
 
 // A mapping may be what failed.

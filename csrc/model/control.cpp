@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/math.hpp"
+#include "model/logit_edits.hpp"
 
 namespace mtlqwen {
 
@@ -11,6 +12,7 @@ namespace {
 // One definition for two runs: the first sums the sizes, the second hands out the parts.
 template <class Take>
 PassBuffers lay_out(const PassLimits& limits, uint8_t index, Take take) {
+  const uint64_t n_chosen = limits.mask_words > 0 ? limits.sampled_rows : 0;
   return {.index = index,
           .pass = take(sizeof(Pass)),
           .logit_pass = take(sizeof(Pass)),
@@ -22,9 +24,15 @@ PassBuffers lay_out(const PassLimits& limits, uint8_t index, Take take) {
           .samples = take(limits.sampled_rows * sizeof(SampleArgs)),
           .places = take(limits.sampled_rows * sizeof(uint32_t)),
           .sampled = take(limits.sampled_rows * sizeof(int32_t)),
+          .filters = take(n_chosen * sizeof(FilterArgs)),
+          .kept = take(limits.sampled_rows * sizeof(Kept)),
+          .masks = take(uint64_t{limits.queries} * limits.mask_words * sizeof(uint32_t)),
           .verifies = take(limits.queries * sizeof(VerifyArgs)),
           .stops = take(limits.stops * sizeof(int32_t)),
-          .accepted = take(limits.queries * sizeof(uint32_t))};
+          .accepted = take(limits.queries * sizeof(uint32_t)),
+          .logprobs = take(n_chosen * sizeof(LogprobArgs)),
+          .chosen = take(n_chosen * sizeof(TokenLogprob)),
+          .likeliest = take(n_chosen * kMostLogprobs * sizeof(TokenLogprob))};
 }
 
 uint64_t arena_bytes(const PassLimits& limits) {
@@ -47,7 +55,8 @@ uint32_t blocks_per_split(uint32_t rows, uint32_t longest, uint32_t least, uint3
 
 Control::Control(Device& device, const PassLimits& limits, uint8_t pass_index)
     : arena_(device, arena_bytes(limits), Storage::kShared, "control arrays"),
-      buffers_(lay_out(limits, pass_index, [&](uint64_t bytes) { return arena_.take(bytes); })) {}
+      buffers_(lay_out(limits, pass_index, [&](uint64_t bytes) { return arena_.take(bytes); })),
+      mask_words_(limits.mask_words) {}
 
 void Control::pack_query(const PackedQuery& packed, uint32_t index) {
   const Query& query = packed.query;
@@ -76,20 +85,45 @@ void Control::pack_query(const PackedQuery& packed, uint32_t index) {
 
 void Control::pack_samples(const PackedQuery& packed) {
   const Query& query = packed.query;
+  const uint32_t mask =
+      packed.edits != nullptr ? pack_mask(packed.edits->mask()) : MTLQWEN_NO_INDEX;
   for (uint32_t i = 0; i < packed.n_sampled(); ++i, ++n_logit_rows_) {
     const uint32_t row = query.count - packed.n_sampled() + i;
     at<uint32_t>(buffers_.logit_rows)[n_logit_rows_] = query.first_row + row;
     at<uint32_t>(buffers_.places)[n_logit_rows_] = packed.first_place + i;
+    if (packed.logprobs) pack_logprobs(*packed.logprobs);
     at<SampleArgs>(buffers_.samples)[n_logit_rows_] = {
         .temperature = packed.sampling.temperature,
         .seed_low = static_cast<uint32_t>(packed.sampling.seed),
         .seed_high = static_cast<uint32_t>(packed.sampling.seed >> 32),
         .position = query.kv_valid + row + packed.position_shift,
-        .sample_index = 0,
+        .sample_index = packed.sampling.sample_index,
         .edit = MTLQWEN_NO_INDEX,
-        .filter = MTLQWEN_NO_INDEX,
-        .mask = MTLQWEN_NO_INDEX};
+        .filter = pack_filter(packed.sampling),
+        .mask = mask};
   }
+}
+
+uint32_t Control::pack_filter(const Sampling& sampling) {
+  if (!sampling.filters() || mask_words_ == 0) return MTLQWEN_NO_INDEX;
+  at<FilterArgs>(buffers_.filters)[n_filters_] = {.row = n_logit_rows_,
+                                                  .top_k = sampling.top_k,
+                                                  .top_p = sampling.top_p,
+                                                  .min_p = sampling.min_p};
+  return n_filters_++;
+}
+
+// All rows of a query have one.
+uint32_t Control::pack_mask(std::span<const uint32_t> mask) {
+  if (mask.empty()) return MTLQWEN_NO_INDEX;
+  std::ranges::copy(mask, at<uint32_t>(buffers_.masks) + size_t{n_masks_} * mask_words_);
+  return n_masks_++;
+}
+
+void Control::pack_logprobs(uint32_t n_likeliest) {
+  at<LogprobArgs>(buffers_.logprobs)[n_logprobs_++] = {
+      .row = n_logit_rows_, .n_top = n_likeliest, .first_top = n_likeliest_, .reserved = 0};
+  n_likeliest_ += n_likeliest;
 }
 
 void Control::pack_check(const PackedQuery& packed, uint32_t index) {
@@ -121,6 +155,7 @@ PassShape Control::pack(std::span<const PackedQuery> queries, uint32_t min_block
   uint32_t longest = 0;
   PassShape shape{.shortest = kPassRows};
   n_logit_rows_ = n_writes_ = n_stops_ = n_tape_rows_ = n_taped_packed_ = 0;
+  n_filters_ = n_masks_ = n_logprobs_ = n_likeliest_ = 0;
   n_taped_ = static_cast<uint32_t>(
       std::ranges::count_if(queries, [](const PackedQuery& packed) { return packed.query.taped; }));
   verifies_.clear();
@@ -149,12 +184,20 @@ PassShape Control::pack(std::span<const PackedQuery> queries, uint32_t min_block
   shape.n_writes = pass.n_writes;
   shape.n_verified = static_cast<uint32_t>(verifies_.size());
   shape.n_taped = n_taped_;
+  shape.n_filters = n_filters_;
+  shape.n_logprobs = n_logprobs_;
   shape.n_splits = pass.n_splits;
   return shape;
 }
 
 std::span<const int32_t> Control::sampled_ids() const {
   return {at<int32_t>(buffers_.sampled), n_logit_rows_};
+}
+
+Logprobs Control::logprobs() const {
+  if (n_logprobs_ == 0) return {};
+  return {.chosen = {at<TokenLogprob>(buffers_.chosen), n_logprobs_},
+          .likeliest = {at<TokenLogprob>(buffers_.likeliest), n_likeliest_}};
 }
 
 std::span<const uint32_t> Control::accepted() {

@@ -2,6 +2,7 @@
 // every kernel.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -12,6 +13,8 @@
 
 namespace mtlqwen {
 
+class LogitEdits;
+
 // Keys of one block of the attention kernels, absolute in a sequence: its memory is cut into blocks of its own.
 inline constexpr uint32_t kSplitKeys = 128;
 
@@ -21,6 +24,10 @@ struct PackedQuery {
   std::span<const int32_t> tokens;  // of its first rows; those of a draft may follow later
   Sampling sampling;
   std::span<const int32_t> stop_ids{};  // that end its text, for a draft
+  const LogitEdits* edits = nullptr;    // null: its logits stay as they are
+  std::span<const int32_t> tail{};      // of its tokens, as far as the edits look back
+  uint32_t n_generated = 0;             // its tokens behind the prompt
+  std::optional<uint32_t> logprobs{};   // see RequestOptions
   // Of a drafter's pass:
   uint32_t n_proposed = 0;      // its last rows, which are sampled
   uint32_t position_shift = 1;  // from a row to the position of the token that it tells
@@ -36,7 +43,8 @@ struct PassLimits {
   uint32_t queries = 0;
   uint32_t rows = kPassRows;
   uint32_t sampled_rows = 0;
-  uint32_t stops = 0;  // ids, of all queries
+  uint32_t stops = 0;       // ids, of all queries
+  uint32_t mask_words = 0;  // of a mask; 0: no filters, masks and logprobs, as of a drafter's pass
 };
 
 // The smallest power of two, at least `least`, with which the splits of `longest` keys fit the attention scratch.
@@ -57,9 +65,21 @@ struct PassBuffers {
   Span samples;     // (sampled_rows) SampleArgs
   Span places;      // (sampled_rows) uint32: rows of another pass that the ids are tokens of
   Span sampled;     // (sampled_rows) int32, written by sample_pick
+  Span filters;     // (filtered rows) FilterArgs
+  Span kept;        // (filtered rows) Kept, written by filter_rows
+  Span masks;       // (queries, mask_words) uint32
   Span verifies;    // (queries) VerifyArgs, taped ones first
   Span stops;       // (stops) int32
   Span accepted;    // (queries) uint32, written by verify
+  Span logprobs;    // (sampled_rows) LogprobArgs
+  Span chosen;      // (sampled_rows) TokenLogprob, written by logprob_rows
+  Span likeliest;   // (sampled_rows * kMostLogprobs) TokenLogprob, the same
+};
+
+// Logarithms of probability.
+struct Logprobs {
+  std::span<const TokenLogprob> chosen{};
+  std::span<const TokenLogprob> likeliest{};
 };
 
 // Shared memory; one pass at a time.
@@ -75,6 +95,9 @@ class Control {
   // order of the queries.
   [[nodiscard]] std::span<const int32_t> sampled_ids() const;
   [[nodiscard]] std::span<const uint32_t> accepted();
+  // What logprob_rows found, in the order of the rows that it was asked about: of their ids, and of
+  // the likeliest ones, as many of each row as were wanted.
+  [[nodiscard]] Logprobs logprobs() const;
   // Its tokens, those that a drafter proposed included.
   [[nodiscard]] std::span<const int32_t> input_ids() const;
 
@@ -85,6 +108,9 @@ class Control {
   void pack_query(const PackedQuery& packed, uint32_t index);
   void pack_writes(const Query& query, uint32_t index);
   void pack_samples(const PackedQuery& packed);
+  [[nodiscard]] uint32_t pack_filter(const Sampling& sampling);
+  [[nodiscard]] uint32_t pack_mask(std::span<const uint32_t> mask);
+  void pack_logprobs(uint32_t n_likeliest);
   void pack_check(const PackedQuery& packed, uint32_t index);
   template <class T>
   [[nodiscard]] T* at(Span span) const {
@@ -93,12 +119,17 @@ class Control {
 
   Arena arena_;
   PassBuffers buffers_;
+  uint32_t mask_words_;
   // Of the last pass:
   uint32_t n_rows_ = 0;
   uint32_t n_logit_rows_ = 0;
   uint32_t n_writes_ = 0;
   uint32_t n_stops_ = 0;
   uint32_t n_tape_rows_ = 0;
+  uint32_t n_filters_ = 0;
+  uint32_t n_masks_ = 0;
+  uint32_t n_logprobs_ = 0;
+  uint32_t n_likeliest_ = 0;
   uint32_t n_taped_ = 0;            // drafts
   uint32_t n_taped_packed_ = 0;     // of them, so far
   std::vector<uint32_t> verifies_;  // where the drafts stand among buffers_.verifies

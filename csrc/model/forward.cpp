@@ -6,6 +6,7 @@
 #include "model/dflash.hpp"
 #include "model/gdn_table.hpp"
 #include "model/layer_walk.hpp"
+#include "model/logit_edits.hpp"
 #include "model/mtp.hpp"
 #include "model/tape.hpp"
 
@@ -84,7 +85,12 @@ void Forward::record(const Parts& parts, Span rope) {
   const Activation normed =
       walk.norm(a.last_normed, a.last_hidden, "norm.weight", {head}, Count::kLogitRows);
   recorder.linear(a.logits, normed, head, false, Count::kLogitRows);
-  recorder.sample(a.logits, a.candidates, sample_args(config));
+  const SampleScanArgs scan = sample_args(config);
+  recorder.edit_logits(a.logits, edits_.spans(), scan);
+  recorder.filter(a.logits, scan);
+  recorder.sample(a.logits, a.candidates, scan);
+  recorder.restore_logits(a.logits, edits_.spans(), scan);
+  recorder.logprobs(a.logits, scan);
   if (parts.drafts()) record_rollback(parts, recorder);
   if (drafter_) drafter_->record_context(recorder);
 }
@@ -144,7 +150,9 @@ Forward::Forward(const Parts& parts)
     : vocab_(parts.config.vocab), min_blocks_per_split_(min_blocks_per_split(parts)),
       control_(parts.device, {.queries = parts.slots,
                               .sampled_rows = sampled_rows(parts),
-                              .stops = parts.drafts() ? parts.slots * kMostStops : 0}),
+                              .stops = parts.drafts() ? parts.slots * kMostStops : 0,
+                              .mask_words = mask_words(parts.config.n_valid_tokens)}),
+      edits_(parts.device, sampled_rows(parts)),
       scratch_(parts.device, parts.config,
                {.sampled_rows = sampled_rows(parts), .int16 = wants_int16(parts)}),
       args_(parts.device, args_bytes(parts), Storage::kShared, "kernel args"),
@@ -163,6 +171,7 @@ PassResult Forward::run(std::span<const PackedQuery> queries, std::span<const Bl
   if (lazy()) make_ready(queries);
   shape_ = {};
   shape_[0] = control_.pack(queries, min_blocks_per_split_, kPartialCapacity);
+  shape_[0].n_edits = edits_.pack(queries, program_);
   if (drafter_) drafter_->pack(queries, shape_);
   if (lazy()) {
     lazy()->pack(drafting_, shape_);
@@ -177,7 +186,8 @@ PassResult Forward::run(std::span<const PackedQuery> queries, std::span<const Bl
   if (lazy()) lazy()->done();
   return {.sampled = control_.sampled_ids(),
           .accepted = control_.accepted(),
-          .input_ids = control_.input_ids()};
+          .input_ids = control_.input_ids(),
+          .logprobs = control_.logprobs()};
 }
 
 void Forward::encode(std::span<const BlockCopy> copies) {
@@ -193,8 +203,8 @@ std::span<const float> Forward::logits(uint32_t logit_row) const {
 }
 
 uint64_t Forward::arena_bytes() const {
-  return control_.bytes() + scratch_.bytes() + args_.buffer().bytes() + rope_.buffer().bytes() +
-         tape_span_.bytes + (drafter_ ? drafter_->arena_bytes() : 0);
+  return control_.bytes() + edits_.bytes() + scratch_.bytes() + args_.buffer().bytes() +
+         rope_.buffer().bytes() + tape_span_.bytes + (drafter_ ? drafter_->arena_bytes() : 0);
 }
 
 }  // namespace mtlqwen

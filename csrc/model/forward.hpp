@@ -15,6 +15,7 @@
 #include "model/device_weights.hpp"
 #include "model/dflash_config.hpp"
 #include "model/drafter.hpp"
+#include "model/edit_arrays.hpp"
 #include "model/program.hpp"
 #include "model/scratch.hpp"
 
@@ -28,6 +29,7 @@ struct PassResult {
   std::span<const int32_t> sampled;    // an id for each sampled row, in the order of the queries
   std::span<const uint32_t> accepted;  // proposals that hold, of each query with a draft
   std::span<const int32_t> input_ids;  // of each row, proposals included
+  Logprobs logprobs;                   // of the sampled rows of queries that want them
 };
 
 // Built once: walks the layers, resolves every weight, chooses and builds every pipeline, and keeps
@@ -102,6 +104,7 @@ class Forward {
   uint32_t vocab_;
   uint32_t min_blocks_per_split_;
   Control control_;
+  EditArrays edits_;
   Scratch scratch_;
   Arena args_;
   Arena rope_;

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.hpp"
+#include "model/logit_edits.hpp"
 #include "model/tape.hpp"
 
 namespace mtlqwen {
@@ -67,7 +68,7 @@ SampleScanArgs sample_args(const ModelConfig& config) {
           .n_valid = config.n_valid_tokens,
           .chunk = kSampleChunk,
           .n_chunks = sample_chunks(config.vocab),
-          .mask_words = static_cast<uint32_t>(ceil_div(config.n_valid_tokens, 128)) * 4,
+          .mask_words = mask_words(config.n_valid_tokens),
           .reserved = 0};
 }
 

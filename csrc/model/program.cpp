@@ -33,6 +33,12 @@ uint32_t count_of(Count count, const PassShape& shape) {
     return shape.n_verified;
   case Count::kTaped:
     return shape.n_taped;
+  case Count::kEdits:
+    return shape.n_edits;
+  case Count::kFilters:
+    return shape.n_filters;
+  case Count::kLogprobs:
+    return shape.n_logprobs;
   }
   return 0;
 }
@@ -66,6 +72,17 @@ void Program::add(Launch launch) {
   pending_reads_.insert(pending_reads_.end(), launch.reads.begin(), launch.reads.end());
   pending_writes_.insert(pending_writes_.end(), launch.writes.begin(), launch.writes.end());
   launches_.push_back({.launch = std::move(launch), .barrier_before = barrier});
+}
+
+// Barriers stay as they are: what overlapped still does.
+void Program::rebind(const Span& from, const Span& to) {
+  for (auto& [launch, barrier_before] : launches_) {
+    std::ranges::replace(launch.buffers, from.address, to.address);
+    for (std::vector<Span>* spans : {&launch.reads, &launch.writes}) {
+      std::ranges::replace_if(
+          *spans, [&](const Span& span) { return span.address == from.address; }, to);
+    }
+  }
 }
 
 template <class Barrier, class Run>

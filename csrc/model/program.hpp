@@ -16,7 +16,17 @@
 namespace mtlqwen {
 
 // What a launch counts along the y axis of its grid.
-enum class Count : uint8_t { kRows, kQueries, kLogitRows, kStateWrites, kVerified, kTaped };
+enum class Count : uint8_t {
+  kRows,
+  kQueries,
+  kLogitRows,
+  kStateWrites,
+  kVerified,
+  kTaped,
+  kEdits,
+  kFilters,
+  kLogprobs
+};
 
 // Passes of one command buffer at most: number 0 is the target's, the others are a drafter's.
 inline constexpr uint32_t kMaxPasses = 5;
@@ -29,6 +39,9 @@ struct PassShape {
   uint32_t n_writes = 0;    // GDN states kept
   uint32_t n_verified = 0;  // queries whose drafts are checked
   uint32_t n_taped = 0;     // of them, those that are rolled back by the tape
+  uint32_t n_edits = 0;     // logit rows that are changed before they are sampled
+  uint32_t n_filters = 0;   // logit rows of whose ids some may not be drawn
+  uint32_t n_logprobs = 0;  // logit rows whose logarithms of probability are wanted
   uint32_t n_splits = 0;
   uint32_t shortest = 0;  // rows of a query
   uint32_t longest = 0;
@@ -100,6 +113,8 @@ struct Launch {
 class Program {
  public:
   void add(Launch launch);
+  // An array that launches are bound to stands elsewhere from now on.
+  void rebind(const Span& from, const Span& to);
   // Encodes every launch between commands.begin() and commit.
   void replay(Commands& commands, const StepShape& shape) const;
   // What the replay of this shape did, with the times of its marks. Groups without a mark are left out.

@@ -141,18 +141,4 @@ void Recorder::gather_last_rows(const Activation& out_rows, const Activation& in
       RowsArgs{.dim = in_rows.cols});
 }
 
-void Recorder::sample(const Activation& logits, Span candidates, const SampleScanArgs& args) {
-  add({.kernel = "sample_scan",
-       .groups_x = args.n_chunks,
-       .count = Count::kLogitRows,
-       .bindings = {out(candidates), in(logits.span), in(pass_.samples)},
-       .traffic = {.per_count = float_bytes(args.vocab) + args.n_chunks * sizeof(Candidate)}},
-      args);
-  add({.kernel = "sample_pick",
-       .count = Count::kLogitRows,
-       .bindings = {out(pass_.sampled), in(candidates)},
-       .traffic = {.per_count = args.n_chunks * sizeof(Candidate) + sizeof(int32_t)}},
-      args);
-}
-
 }  // namespace mtlqwen

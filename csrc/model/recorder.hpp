@@ -8,6 +8,7 @@
 #include "gpu/device.hpp"
 #include "kernel_args.h"
 #include "model/control.hpp"
+#include "model/edit_arrays.hpp"
 #include "model/linear_table.hpp"
 #include "model/program.hpp"
 #include "model/tensor.hpp"
@@ -101,8 +102,15 @@ class Recorder {
   // Counts what the target accepts of each draft of the pass.
   void verify();
 
-  // The next token of each logit row into the pass's `sampled`.
+  // What requests change about their logits, and what these were before.
+  void edit_logits(const Activation& logits, const EditSpans& edits, const SampleScanArgs& args);
+  void restore_logits(const Activation& logits, const EditSpans& edits, const SampleScanArgs& args);
+  // Which ids of a row top_k, top_p and min_p leave.
+  void filter(const Activation& logits, const SampleScanArgs& args);
+  // The next token of each logit row into the pass's `sampled`, of those that SampleArgs leave.
   void sample(const Activation& logits, Span candidates, const SampleScanArgs& args);
+  // Logarithms of probability in raw logits, of the chosen ids and of the likeliest.
+  void logprobs(const Activation& logits, const SampleScanArgs& args);
 
  private:
   enum class Access : uint8_t { kRead, kWrite, kReadWrite, kUntracked };
@@ -111,6 +119,7 @@ class Recorder {
     Access access = Access::kRead;
   };
   static Binding out(const Span& span) { return {.span = span, .access = Access::kWrite}; }
+  static Binding in_out(const Span& span) { return {.span = span, .access = Access::kReadWrite}; }
   static Binding in(const Span& span) { return {.span = span, .access = Access::kRead}; }
   // For memory in which one pass never touches what it writes and what it reads of it in the same
   // place (GDN banks).
@@ -135,6 +144,7 @@ class Recorder {
   void attention_split(const AttentionTensors& tensors, const AttentionArgs& args,
                        const Traffic& traffic);
   void add(const Simple& simple, const Span& args);
+  void add_rowwise(const Simple& simple, const SampleScanArgs& args);
   template <class Args>
   void add(const Simple& simple, const Args& args) {
     add(simple, args_.put(args));

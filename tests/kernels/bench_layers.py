@@ -17,6 +17,8 @@ from cases_draft import (
     shift_case,
     verify_case,
 )
+from cases_edit import EditRun, edit_bench
+from cases_filter import FilterRun, filter_run
 from cases_gdn import (
     NEVER_CHUNKED,
     GdnShape,
@@ -26,14 +28,17 @@ from cases_gdn import (
     recurrent_case,
 )
 from cases_layers import (
+    Floats,
     LayerCase,
     gather_case,
     norm_case,
     swiglu_case,
 )
+from cases_logprob import LogprobRun, logprob_bench
 from cases_sample import Draw, SampleRun, sample_run
 from cases_tape import Verified, replay_case
-from layer_args import Query
+from layer_args import KEPT, NO_INDEX, Query
+from reference_filter import Filter
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +82,9 @@ CONTEXT = 1000  # keys before the rows
 BLOCK = Query(count=16, kv_valid=512)  # what a drafter fills in
 
 
-def layer_bench(size: str) -> Iterator[LayerCase | SampleRun]:
+def layer_bench(
+    size: str,
+) -> Iterator[LayerCase | SampleRun | EditRun | FilterRun | LogprobRun]:
     """Every kernel of one size."""
     widths = SIZES[size]
     for rows in (1, 32):
@@ -115,6 +122,24 @@ def layer_bench(size: str) -> Iterator[LayerCase | SampleRun]:
     logits = np.random.default_rng(0).standard_normal((1, widths.vocab)).astype(np.float32) * 3
     for temperature in (0.0, 0.7):
         yield sample_run(logits, [Draw(temperature=temperature)], chunk=4096)
+    yield edit_bench(1, 2000, widths.vocab)
+    yield edit_bench(16, 200, widths.vocab)
+    for n_top in (0, 5, 20):
+        yield logprob_bench(n_top, widths.vocab)
+    yield from filter_bench(logits)
+
+
+def filter_bench(logits: Floats) -> Iterator[FilterRun | SampleRun]:
+    """Each filter alone, all of them, and the choice among what they keep."""
+    for by in (
+        Filter(top_k=20),
+        Filter(top_p=0.95),
+        Filter(min_p=0.05),
+        Filter(top_k=20, top_p=0.95, min_p=0.05),
+    ):
+        yield filter_run(logits, [Draw(temperature=0.7)], [(0, by)], threads=1024)
+    kept = np.array([(np.sort(logits[0])[-20], NO_INDEX)], KEPT)
+    yield sample_run(logits, [Draw(temperature=0.7, filter=0)], chunk=4096, kept=kept)
 
 
 def draft_bench(hidden: int) -> Iterator[LayerCase]:

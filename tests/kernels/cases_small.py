@@ -20,6 +20,8 @@ from cases_draft import (
     shift_case,
     verify_case,
 )
+from cases_edit import edit_run, random_edit
+from cases_filter import filter_run
 from cases_gdn import GdnShape, conv_case, gated_norm_case, gates_case, recurrent_case
 from cases_int16 import MLP_PANEL, MLP_ROW, PANEL, ROW, Int16Case, Int16Kernel, random_launch
 from cases_layers import (
@@ -27,10 +29,12 @@ from cases_layers import (
     norm_case,
     swiglu_case,
 )
-from cases_sample import Draw, sample_run
+from cases_logprob import Want, logprob_run
+from cases_sample import Draw, pack_masks, sample_run
 from cases_tape import Verified, replay_case
 from harness import Launch
-from layer_args import Query
+from layer_args import KEPT, Query
+from reference_filter import Filter
 
 QUERIES = [
     Query(count=2, kv_valid=130, slot=1, bank=2, kept=((1, 3), (2, 1))),
@@ -60,7 +64,22 @@ DRAFTS = [
     Draft(proposals=(), sampled=(3,)),
     Draft(proposals=(4, 4), sampled=(4, 4, 4), stops=(2, 4)),
 ]
+# The last of them at the end of the logits.
+EDITS = [
+    replace(one, biases={**one.biases, 2999: 1.0})
+    for row in (1, 0)
+    for one in [random_edit(np.random.default_rng(row), 40 * row, 3000, row=row, n_drafted=7)]
+]
+WANTED = [Want(row=1, n_top=5), Want(row=0)]
 DRAWS = [Draw(temperature=1.0, seed=1), Draw()]
+# With equals that a filter parts; the second row has one mask of two.
+LEVELS = np.rint(LOGITS)
+FILTERED = [
+    Draw(temperature=1.0, seed=1, filter=1),
+    Draw(temperature=0.8, seed=2, filter=0, mask=1),
+]
+FILTERS = [(1, Filter(top_k=50, top_p=0.9)), (0, Filter(top_k=2000, min_p=0.01))]
+ALLOWED = np.arange(6000).reshape(2, 3000) % 3 > 0
 
 
 def int16_case(kernel: Int16Kernel, n: int) -> list[Launch]:
@@ -105,5 +124,17 @@ CASES: dict[str, Callable[[], list[Launch]]] = {
     "keep_taped_seeds": lambda: keep_verified_case(SEEDS, DRAFTS).launches,
     "scatter_ids": lambda: scatter_case((4, 0, 7)).launches,
     "verify": lambda: verify_case(DRAFTS).launches,
+    "edit_logits": lambda: edit_run(LOGITS.copy(), EDITS).launches,
+    "logprob_rows": lambda: logprob_run(LOGITS, (7, 2999), WANTED, threads=128).launches,
     "sample": lambda: sample_run(LOGITS, DRAWS, chunk=512).launches,
+    "sample of some ids": lambda: (
+        sample_run(
+            LEVELS,
+            FILTERED,
+            chunk=512,
+            kept=np.array([(1.0, 2000), (0.0, 1500)], KEPT),
+            masks=pack_masks(ALLOWED),
+        ).launches
+    ),
+    "filter_rows": lambda: filter_run(LEVELS, FILTERED, FILTERS, allowed=ALLOWED).launches,
 }

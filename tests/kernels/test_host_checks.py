@@ -19,7 +19,10 @@ SEEDS = (1, 2, 3)
 # What a run under all checks takes, as a folder and an expression of -k: the kernels, small
 # and large, and the engine on the bundled model.
 SELECTION = {
-    "kernels": ("tests/kernels", "not test_host_checks and (rows or prefill or split or sample)"),
+    "kernels": (
+        "tests/kernels",
+        "not test_host_checks and (rows or prefill or split or sample or edit or logprob)",
+    ),
     "engine": ("tests/engine", "golden or requests or stats or trace or batching"),
 }
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import reference_layers as ref
 from cases_layers import Floats
 from cases_sample import Draw, SampleRun, sample_run
 from harness import Buffer, Runner, open_runner, run
+from noise import philox, uniforms
 
 # Known answers of Random123, https://github.com/DEShawResearch/random123, tests/kat_vectors.
 KNOWN_ANSWERS = [
@@ -34,7 +34,7 @@ def logits(rows: int, vocab: int) -> Floats:
 def test_reference_philox(
     counter: tuple[int, ...], key: tuple[int, int], words: tuple[int, ...]
 ) -> None:
-    assert tuple(ref.philox(np.array([counter], np.uint32), key)[0]) == words
+    assert tuple(philox(np.array([counter], np.uint32), key)[0]) == words
 
 
 def test_uniforms_are_strictly_inside() -> None:
@@ -143,7 +143,7 @@ def test_extreme_temperatures(runner: Runner) -> None:
     ids = choose(runner, sample_run(values, draws))
     # The smallest temperature is greedy; the largest leaves the noise alone.
     assert ids.tolist()[:2] == values[:2].argmax(axis=1).tolist()
-    assert ids[2] == ref.uniforms(1000, 11, 0, 0).argmax()
+    assert ids[2] == uniforms(1000, 11, 0, 0).argmax()
 
 
 def odd_logits(rng: np.random.Generator, rows: int, vocab: int) -> Floats:

@@ -1,9 +1,8 @@
 // sample_scan and sample_pick: metal/sample.metal. The same ids, whatever the input.
 #include <math.h>  // logf
 
+#include "filter.h"
 #include "math.h"
-#include "sample.h"
-#include "twin.h"
 
 namespace mtlqwen::twins {
 namespace {
@@ -17,6 +16,12 @@ struct Ids {
   uint32_t last;
 };
 
+// The same of a row with a filter or a mask.
+struct SomeIds : Ids {
+  Kept kept;
+  Mask mask;
+};
+
 // Sixteen logits from `id` on; NaN where there is none.
 MTLQWEN_INLINE Wide load_logits(const Ids& ids, uint32_t id) {
   if (id >= ids.first && id + kWide <= ids.last) return load(ids.row + id);
@@ -27,23 +32,42 @@ MTLQWEN_INLINE Wide load_logits(const Ids& ids, uint32_t id) {
   return logits;
 }
 
+MTLQWEN_INLINE WideInts keeps(const Kept& kept, Wide logits, uint32_t id) {
+  const WideUints place = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  const WideInts is_early = place + id <= kept.last_id;
+  return logits > kept.lowest | (logits == kept.lowest & is_early);
+}
+
+// NaN where an id is not kept, either.
+MTLQWEN_INLINE Wide load_logits(const SomeIds& ids, uint32_t id) {
+  const Wide logits = load_logits(static_cast<const Ids&>(ids), id);
+  WideInts chosen = keeps(ids.kept, logits, id);
+  if (ids.mask.words != nullptr && any(chosen)) chosen &= allowed(ids.mask, id);
+  return chosen ? logits : Wide(__builtin_nanf(""));
+}
+
+MTLQWEN_INLINE Wide load_whole(const Ids& ids, uint32_t id) { return load(ids.row + id); }
+MTLQWEN_INLINE Wide load_whole(const SomeIds& ids, uint32_t id) { return load_logits(ids, id); }
+
 // The first id of the highest logit.
-MTLQWEN_INLINE Candidate scan_greedy(const Ids& ids) {
+template <class Some>
+MTLQWEN_INLINE Candidate scan_greedy(const Some& ids) {
   Wide best[4];
   for (Wide& one : best) one = kLowest;
   uint32_t id = ids.first;
   for (; id + kGroup <= ids.last; id += kGroup) {
-    for (uint32_t i = 0; i < 4; i++) best[i] = larger(best[i], load(ids.row + id + i * kWide));
+    for (uint32_t i = 0; i < 4; i++) best[i] = larger(best[i], load_whole(ids, id + i * kWide));
   }
   for (; id < ids.last; id += kWide) best[0] = larger(best[0], load_logits(ids, id));
   const Wide most = larger(larger(best[0], best[1]), larger(best[2], best[3]));
   const float score = largest(most);
   if (!(score > kLowest)) return {kLowest, kNoId};
   for (id = ids.first;; id += kWide) {
-    const Wide logits = load_logits(ids, id);
-    if (!any(logits == score)) continue;
-    while (ids.row[id] != score) id++;
-    return {score, id};
+    const WideInts equal = load_logits(ids, id) == score;
+    if (!any(equal)) continue;
+    uint32_t i = 0;
+    while (!equal[i]) i++;
+    return {score, id + i};
   }
 }
 
@@ -73,7 +97,8 @@ MTLQWEN_INLINE WideInts may_win(Wide scores, WideUints words, float best, float 
 
 // The best score with noise. Few ids come near the best so far; the others are ruled out without a
 // logarithm, 64 at a time, those without a chance before they are drawn.
-MTLQWEN_INLINE Candidate scan_noisy(const Ids& ids, const SampleArgs& sample,
+template <class Some>
+MTLQWEN_INLINE Candidate scan_noisy(const Some& ids, const SampleArgs& sample,
                                     const Scales& scales) {
   const Draw draw = make_draw(sample);
   const float per_noise = 1.0F / scales.noise;
@@ -101,7 +126,8 @@ MTLQWEN_INLINE Candidate scan_noisy(const Ids& ids, const SampleArgs& sample,
   return best;
 }
 
-MTLQWEN_INLINE Candidate scan(const Ids& ids, const SampleArgs& sample) {
+template <class Some>
+MTLQWEN_INLINE Candidate scan(const Some& ids, const SampleArgs& sample) {
   const float temperature = sample.temperature;
   const Scales scales = {1.0F / (temperature > 1.0F ? temperature : 1.0F),
                          temperature < 1.0F ? temperature : 1.0F};
@@ -114,14 +140,25 @@ MTLQWEN_INLINE Candidate scan(const Ids& ids, const SampleArgs& sample) {
 MTLQWEN_TWIN(sample_scan) {
   using namespace mtlqwen::twins;
   const auto* samples = dispatch.buffer<const mtlqwen::SampleArgs>(2);
-  const auto& args = dispatch.args<mtlqwen::SampleScanArgs>(3);
+  const auto* filtered = dispatch.buffer<const mtlqwen::Kept>(3);
+  const auto* masks = dispatch.buffer<const uint32_t>(4);
+  const auto& args = dispatch.args<mtlqwen::SampleScanArgs>(5);
   return for_each_group(dispatch, first, count, [&](uint32_t x, uint32_t row) {
     const uint32_t start = x * args.chunk < args.n_valid ? x * args.chunk : args.n_valid;
     const uint32_t left = args.n_valid - start;
     const Ids ids = {dispatch.buffer<const float>(1) + uint64_t{row} * args.vocab, start,
                      start + (left < args.chunk ? left : args.chunk)};
-    dispatch.buffer<mtlqwen::Candidate>(0)[uint64_t{row} * args.n_chunks + x] =
-        scan(ids, samples[row]);
+    const mtlqwen::SampleArgs& sample = samples[row];
+    mtlqwen::Candidate& best =
+        dispatch.buffer<mtlqwen::Candidate>(0)[uint64_t{row} * args.n_chunks + x];
+    if (sample.filter == kNoIndex && sample.mask == kNoIndex) {
+      best = scan(ids, sample);
+    } else {
+      const mtlqwen::Kept all = {-__builtin_inff(), kNoIndex};
+      const SomeIds some = {ids, sample.filter == kNoIndex ? all : filtered[sample.filter],
+                            mask_of(masks, sample, args)};
+      best = scan(some, sample);
+    }
   });
 }
 

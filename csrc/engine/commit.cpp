@@ -1,0 +1,140 @@
+// What a pass found becomes visible: tokens, states, ends.
+#include <algorithm>
+
+#include "base/error.hpp"
+#include "engine/drafts.hpp"
+#include "engine/engine.hpp"
+#include "engine/runtime.hpp"
+
+namespace mtlqwen {
+
+namespace {
+
+const char* name_of(FinishReason reason) {
+  switch (reason) {
+  case FinishReason::kNone:
+    return "none";
+  case FinishReason::kStop:
+    return "stop";
+  case FinishReason::kLength:
+    return "length";
+  case FinishReason::kCancelled:
+    return "cancelled";
+  case FinishReason::kDeadline:
+    return "deadline";
+  case FinishReason::kError:
+    return "error";
+  }
+  return "";
+}
+
+}  // namespace
+
+Decoded Engine::commit_locked(const Batch& batch, const PassResult& result) {
+  runtime_->banks.confirm();
+  runtime_->kv_pool.copies_done();
+  Committed committed{.result = result, .now = Clock::now()};
+  for (const Query& query : batch.queries) commit_one_locked(query, committed);
+  drop_pass_banks_locked();
+  return std::move(committed.decoded);
+}
+
+// The only publication: kv_valid, bank and request move together.
+void Engine::commit_one_locked(const Query& query, Committed& committed) {
+  Sequence& sequence = sequences_.at(query.sequence);
+  const std::span<const int32_t> sampled =
+      committed.result.sampled.subspan(committed.n_sampled, query.n_sampled());
+  const uint32_t accepted = is_decode(query) ? commit_draft_locked(sequence, query, committed) : 0;
+  for (const int32_t token : sampled.first(accepted))
+    append_token_locked(sequence, token, committed.now);
+  if (sequence.options.logprobs) commit_logprobs_locked(sequence, query, accepted, committed);
+  const uint32_t rows = query.count - query.width + accepted;
+  sequence.kv_valid += rows;
+  keep_bank_locked(sequence, bank_behind(query, rows));
+  runtime_->forward.keep(query, rows);
+  remember_locked(sequence, query, rows);
+  sequence.logit_row.reset();
+  if (query.emits) {
+    sequence.logit_row = committed.n_sampled + accepted;
+    append_token_locked(sequence, sampled[accepted], committed.now);
+  }
+  committed.n_sampled += query.n_sampled();
+}
+
+// Of the tokens that it gets from the pass: what drafts had beyond them is passed over.
+void Engine::commit_logprobs_locked(Sequence& sequence, const Query& query, uint32_t accepted,
+                                    Committed& committed) {
+  if (!query.emits) return;
+  const auto [chosen, likeliest] = committed.result.logprobs;
+  const uint32_t n_each = *sequence.options.logprobs;
+  for (const TokenLogprob& one : chosen.subspan(committed.n_logprobs, accepted + 1)) {
+    sequence.logprobs.chosen.push_back(one.logprob);
+  }
+  for (const TokenLogprob& one :
+       likeliest.subspan(committed.n_likeliest, (accepted + 1) * n_each)) {
+    sequence.logprobs.likeliest.emplace_back(one.id, one.logprob);
+  }
+  committed.n_logprobs += query.n_sampled();
+  committed.n_likeliest += query.n_sampled() * n_each;
+}
+
+void Engine::append_token_locked(Sequence& sequence, int32_t token, Clock::time_point now) {
+  if (token < 0) {  // sample_pick found nothing to choose
+    finish_locked(sequence, FinishReason::kError,
+                  std::make_exception_ptr(DeviceError(
+                      "[engine] logits: no finite value among them; the weights are damaged")));
+    return;
+  }
+  if (sequence.thinks()) {
+    sequence.thinking_ended = token == sequence.options.thinking->end_id ||
+                              sequence.n_completion() == sequence.options.thinking->n_tokens;
+    if (sequence.thinking_ended && token != sequence.options.thinking->end_id) {
+      return close_thinking_locked(sequence, now);
+    }
+  }
+  push_token_locked(sequence, token, now);
+}
+
+// The tokens that close it come instead of the one that was chosen, each with the probability of 1.
+void Engine::close_thinking_locked(Sequence& sequence, Clock::time_point now) {
+  LogprobLog& log = sequence.logprobs;
+  const size_t n_each = sequence.options.logprobs.value_or(0);
+  if (sequence.options.logprobs) {
+    log.chosen.pop_back();
+    log.likeliest.resize(log.likeliest.size() - n_each);
+  }
+  for (const int32_t token : sequence.options.thinking->closing) {
+    if (sequence.finished()) return;
+    push_token_locked(sequence, token, now);
+    if (!sequence.options.logprobs) continue;
+    log.chosen.push_back(0.0F);
+    log.likeliest.resize(log.likeliest.size() + n_each, {-1, 0.0F});
+  }
+}
+
+void Engine::push_token_locked(Sequence& sequence, int32_t token, Clock::time_point now) {
+  sequence.request.push_back(token);
+  if (sequence.edits) sequence.edits->count(token);
+  ++stats_.tokens;
+  sequence.last_token = now;
+  if (sequence.n_completion() == 1) sequence.first_token = now;
+  const std::vector<int32_t>& stop_ids = sequence.options.stop_ids;
+  if (std::find(stop_ids.begin(), stop_ids.end(), token) != stop_ids.end()) {
+    finish_locked(sequence, FinishReason::kStop);
+  } else if (sequence.n_completion() == sequence.options.max_tokens ||
+             sequence.request.size() == context_) {
+    finish_locked(sequence, FinishReason::kLength);
+  }
+}
+
+void Engine::finish_locked(Sequence& sequence, FinishReason reason, std::exception_ptr error) {
+  sequence.finish = reason;
+  sequence.ngram = {};
+  if (trace_) trace_->add(sequence, name_of(reason));
+  sequence.error = std::move(error);
+  if (!sequence.slot) return;
+  if (reason != FinishReason::kError) remember_end_locked(sequence);
+  free_slot_locked(sequence);
+}
+
+}  // namespace mtlqwen

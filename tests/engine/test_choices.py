@@ -1,0 +1,248 @@
+"""What changes the choice of a token: against a plain oracle, with every drafter, in company."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from engine.choice_oracle import Options, choose, edited
+from engine.driving import TINY, Run, run_all
+from mtlqwen import _core
+from mtlqwen.hub import resolve, resolve_drafter
+
+CONTEXT = 512
+N_TOKENS = 40
+PROMPTS = (
+    "Once upon a time there was a small robot who",
+    "a b c a b c a b c a b",
+    "List the numbers: 1, 2, 3, 4,",
+)
+VARIED = Options(temperature=0.8, seed=11, top_k=20, top_p=0.9, min_p=0.02)
+
+
+def open_engine(kernels: str, spec: str, *, slots: int = 8) -> _core.Engine:
+    drafter = resolve_drafter(resolve("tiny")) if spec == "dflash" else None
+    return _core.Engine(
+        str(TINY),
+        kernels=kernels,
+        context=CONTEXT,
+        slots=slots,
+        deterministic=True,
+        spec=spec,
+        drafter=str(drafter or ""),
+    )
+
+
+@pytest.fixture(scope="module")
+def prompts() -> list[list[int]]:
+    from mtlqwen import Engine
+
+    with Engine("tiny", spec="off") as engine:
+        return [engine.tokenizer.encode(text) for text in PROMPTS]
+
+
+def submit(
+    engine: _core.Engine,
+    prompt: list[int],
+    options: Options,
+    stops: list[int],
+    n_tokens: int = N_TOKENS,
+) -> Run:
+    return Run(engine.submit(prompt, max_tokens=n_tokens, stop_ids=stops, **options.arguments()))
+
+
+def texts(
+    engine: _core.Engine, jobs: list[tuple[list[int], Options]], stops: list[int]
+) -> list[list[int]]:
+    runs = [submit(engine, prompt, options, stops) for prompt, options in jobs]
+    run_all(engine, runs)
+    for run in runs:
+        engine.release(run.sequence)
+    return [run.token_ids for run in runs]
+
+
+CASES = {
+    "greedy": Options(),
+    "varied": VARIED,
+    "top_k": Options(temperature=1.0, seed=1, top_k=3),
+    "top_k of one": Options(temperature=2.0, seed=2, top_k=1),
+    "top_p": Options(temperature=1.2, seed=3, top_p=0.5),
+    "top_p of nothing": Options(temperature=1.2, seed=3, top_p=1e-6),
+    "min_p": Options(temperature=1.5, seed=4, min_p=0.2),
+    "presence": Options(presence_penalty=1.5),
+    "frequency": Options(frequency_penalty=0.7),
+    "repetition": Options(repetition_penalty=1.4),
+    "negative penalties": Options(temperature=0.7, seed=5, frequency_penalty=-0.3),
+    "all penalties": replace(
+        VARIED, presence_penalty=0.5, frequency_penalty=0.2, repetition_penalty=1.1
+    ),
+    "another sample": replace(VARIED, sample_index=3),
+}
+
+
+@pytest.mark.parametrize("options", CASES.values(), ids=CASES.keys())
+def test_every_token_is_the_oracles(
+    kernels: str, prompts: list[list[int]], options: Options
+) -> None:
+    engine = open_engine(kernels, "off")
+    for prompt in prompts:
+        run = submit(engine, prompt, options, [])
+        run_all(engine, [run], logits=True)
+        firm = check(run, prompt, options, [])
+        assert firm > N_TOKENS * 0.8
+        engine.release(run.sequence)
+    engine.close()
+
+
+def check(run: Run, prompt: list[int], options: Options, stops: list[int]) -> int:
+    """How many tokens are surely the oracle's; the others are near-ties."""
+    n_firm = 0
+    for i, (token, raw) in enumerate(zip(run.token_ids, run.logits, strict=True)):
+        logits = edited(raw, options, prompt, run.token_ids[:i], stops)
+        expected, firm = choose(logits, options, len(prompt) + i)
+        if firm:
+            assert token == expected, f"token {i}"
+        n_firm += firm
+    return n_firm
+
+
+def test_biases_words_and_allowed_ids(kernels: str, prompts: list[list[int]]) -> None:
+    engine = open_engine(kernels, "off")
+    prompt = prompts[0]
+    plain = texts(engine, [(prompt, Options())], [])[0]
+    rng = random.Random(3)
+    likely = sorted(set(plain))
+    for options in (
+        Options(logit_bias=dict.fromkeys(likely[:3], -5.0)),
+        Options(logit_bias={plain[0]: -np.inf, plain[1]: 4.0}),
+        Options(bad_words=[[plain[0]], plain[2:4], [*prompt[-2:], plain[0]], plain[3:7]]),
+        Options(bad_words=[plain[i : i + 1 + i % 3] for i in range(0, 30, 3)], temperature=0.7),
+        Options(allowed_ids=rng.sample(range(1000), 40)),
+        Options(allowed_ids=[plain[0]]),
+        Options(allowed_ids=likely, temperature=1.0, seed=9, top_p=0.9, frequency_penalty=0.5),
+    ):
+        run = submit(engine, prompt, options, [])
+        run_all(engine, [run], logits=True)
+        assert check(run, prompt, options, []) > N_TOKENS * 0.8
+        assert not options.allowed_ids or set(run.token_ids) <= set(options.allowed_ids)
+        engine.release(run.sequence)
+    engine.close()
+
+
+def test_min_tokens_holds_stops_back(kernels: str, prompts: list[list[int]]) -> None:
+    engine = open_engine(kernels, "off")
+    prompt = prompts[0]
+    plain = texts(engine, [(prompt, Options())], [])[0]
+    stops = [plain[2], plain[5]]
+    assert texts(engine, [(prompt, Options())], stops)[0] == plain[:3]
+    for n in (1, 3, 4, 10):
+        options = Options(min_tokens=n)
+        run = submit(engine, prompt, options, stops)
+        run_all(engine, [run], logits=True)
+        check(run, prompt, options, stops)
+        assert len(run.token_ids) > min(n, 3) - (n < 3)
+        assert not set(run.token_ids[:n]) & set(stops)
+        engine.release(run.sequence)
+    engine.close()
+
+
+def jobs_of(prompts: list[list[int]], repeated: list[int]) -> list[tuple[list[int], Options]]:
+    """Every case behind every prompt; words and allowed ids that the first one's text has."""
+    words = [repeated[i : i + 1 + i % 4] for i in range(0, 36, 3)]
+    return [(prompt, options) for prompt in prompts for options in CASES.values()] + [
+        (prompts[0], Options(bad_words=words)),
+        (prompts[0], Options(allowed_ids=sorted(set(repeated)), repetition_penalty=1.3)),
+        (prompts[-1], Options(min_tokens=20, frequency_penalty=0.1)),
+    ]
+
+
+Alone = tuple[list[tuple[list[int], Options]], list[int], list[list[int]]]
+
+
+def alone(kernels: str, prompts: list[list[int]]) -> Alone:
+    """Jobs, ids that end a text, and the texts without drafts, one after another."""
+    plain = open_engine(kernels, "off", slots=1)
+    repeated = texts(plain, [(prompts[0], Options())], [])[0]
+    jobs, stops = jobs_of(prompts, repeated), [repeated[7]]
+    expected = texts(plain, jobs, stops)
+    plain.close()
+    return jobs, stops, expected
+
+
+@pytest.fixture(scope="module")
+def few(kernels: str, prompts: list[list[int]]) -> Alone:
+    return alone(kernels, prompts[1:2])
+
+
+@pytest.fixture(scope="module")
+def many(kernels: str, prompts: list[list[int]]) -> Alone:
+    return alone(kernels, prompts)
+
+
+def check_drafts(kernels: str, spec: str, width: int, alone: Alone) -> None:
+    jobs, stops, expected = alone
+    engine = open_engine(kernels, spec)
+    _core._testing.force_width(engine, width)
+    assert texts(engine, jobs, stops) == expected
+    assert int(engine.stats()["accepted_tokens"]) > 0
+    engine.close()
+
+
+SPECS = ("ngram", "mtp", "dflash")
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_drafts_and_company_change_no_text(kernels: str, few: Alone, spec: str) -> None:
+    check_drafts(kernels, spec, _core._testing.MOST_WIDTH, few)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [1, 3, _core._testing.MOST_WIDTH])
+@pytest.mark.parametrize("spec", SPECS)
+def test_no_width_of_drafts_changes_a_text(
+    kernels: str, many: Alone, spec: str, width: int
+) -> None:
+    check_drafts(kernels, spec, width, many)
+
+
+def test_counted_tokens_outgrow_every_array(kernels: str, prompts: list[list[int]]) -> None:
+    """Thousands of biases and words: the arrays grow, and the text is the oracle's."""
+    engine = open_engine(kernels, "off")
+    prompt = prompts[0]
+    before = int(engine.stats()["memory_bytes"])
+    options = Options(
+        logit_bias={i: 0.01 * (i % 7) for i in range(2000)},
+        bad_words=[[i, i + 1, i + 2] for i in range(1500)],
+        frequency_penalty=0.3,
+    )
+    run = submit(engine, prompt, options, [], n_tokens=8)
+    run_all(engine, [run], logits=True)
+    check(run, prompt, options, [])
+    assert int(engine.stats()["memory_bytes"]) > before
+    plain = texts(engine, [(prompt, Options())], [])[0]
+    engine.close()
+    again = open_engine(kernels, "off")
+    assert texts(again, [(prompt, Options())], [])[0] == plain
+    again.close()
+
+
+REFUSED: dict[str, dict[str, Any]] = {
+    "top_p": {"top_p": 0.0},
+    "min_p": {"min_p": 1.5},
+    "presence_penalty": {"presence_penalty": float("nan")},
+    "repetition_penalty": {"repetition_penalty": 0.0},
+    "logit_bias": {"logit_bias": [(-1, 1.0)]},
+    "allowed_token_ids": {"allowed_ids": [10**6]},
+    "bad_words": {"bad_words": [[]]},
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_nonsense_is_refused(kernels: str, name: str) -> None:
+    engine = open_engine(kernels, "off")
+    with pytest.raises(ValueError, match=name):
+        engine.submit([1], max_tokens=1, temperature=0.0, seed=0, stop_ids=[], **REFUSED[name])
+    engine.close()
