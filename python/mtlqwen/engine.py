@@ -13,6 +13,7 @@ from types import TracebackType
 from mtlqwen.assets import load_assets
 from mtlqwen.async_calls import AsyncCalls
 from mtlqwen.calls import Calls
+from mtlqwen.checks import check_flag, check_integer, check_number
 from mtlqwen.driver import Core, Driver
 from mtlqwen.hub import ModelFiles, resolve
 from mtlqwen.options import (
@@ -31,7 +32,6 @@ from mtlqwen.options import (
 )
 from mtlqwen.prepare import Preparer
 from mtlqwen.progress import Progress, make_progress
-from mtlqwen.sampling import check_flag, check_integer, check_number
 from mtlqwen.session_calls import SessionCalls
 from mtlqwen.tokenizer import Tokenizer
 from mtlqwen.trace import Trace

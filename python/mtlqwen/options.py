@@ -9,10 +9,10 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from mtlqwen.checks import check_integer
 from mtlqwen.errors import DeviceError
 from mtlqwen.hub import ModelFiles, resolve_drafter
 from mtlqwen.progress import Progress
-from mtlqwen.sampling import check_integer
 
 DEVICES = ("metal",) if sys.platform == "darwin" else ("cpu",)
 SPECS = ("auto", "off", "dflash", "mtp", "ngram")

@@ -14,11 +14,12 @@ from typing import Any, TypeAlias, TypeGuard
 
 from mtlqwen.assets import Assets
 from mtlqwen.chat import ChatFormat, check_tools, parse_tool_calls
+from mtlqwen.checks import check_integer, check_number
 from mtlqwen.driver import Core, Driver
 from mtlqwen.errors import ModelError
 from mtlqwen.generation import Facts, Generation, Request
 from mtlqwen.result import ChatResult, Completion
-from mtlqwen.sampling import SamplingParams, check_integer, check_number
+from mtlqwen.sampling import SamplingParams
 from mtlqwen.stream import Transcript
 from mtlqwen.template import ChatTemplate
 from mtlqwen.tokenizer import Tokenizer

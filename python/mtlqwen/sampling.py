@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from numbers import Real
 
-MAX_SEED = 2**64 - 1
+from mtlqwen.checks import MAX_SEED, check_flag, check_integer, to_number
+
 MAX_TOKENS = 2**31 - 1
 
 
@@ -72,60 +72,12 @@ class SamplingParams:
         return self.stop if isinstance(self.stop, tuple) else ()
 
 
-def check_integer(area: str, name: str, value: object, low: int, high: int) -> int:
-    """Return ``value`` as an int from low to high; bool is not an int here, NumPy's ints are.
-
-    Raises:
-        TypeError: it is not an integer.
-        ValueError: it is out of the range.
-    """
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise TypeError(f"[{area}] {name}: not an integer (got {value!r})")
-    number = int(value.__index__())
-    if not low <= number <= high:
-        limit = "2**64 - 1" if high == MAX_SEED else high
-        raise ValueError(f"[{area}] {name}: out of range (got {number}, want {low} to {limit})")
-    return number
-
-
-def check_number(area: str, name: str, value: object, low: float, high: float) -> float:
-    """Return ``value`` as a float from low to high.
-
-    Raises:
-        TypeError: it is not a number.
-        ValueError: it is out of the range, or not a number's value at all (NaN).
-    """
-    if isinstance(value, bool) or not isinstance(value, Real):
-        raise TypeError(f"[{area}] {name}: not a number (got {value!r})")
-    number = _to_float(value)
-    if not low <= number <= high:
-        raise ValueError(
-            f"[{area}] {name}: out of range (got {number:g}, want {low:g} to {high:g})"
-        )
-    return number
-
-
-def _to_float(value: Real) -> float:
-    try:
-        return float(value)
-    except OverflowError:  # an int beyond any float
-        return -math.inf if value < 0 else math.inf
-
-
-def check_flag(area: str, name: str, value: object) -> None:
-    """Raise TypeError unless ``value`` is True or False."""
-    if not isinstance(value, bool):
-        raise TypeError(f"[{area}] {name}: not True or False (got {value!r})")
-
-
 def _integer(name: str, value: object, low: int, high: int) -> int:
     return check_integer("sampling", name, value, low, high)
 
 
 def _temperature(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, Real):
-        raise TypeError(f"[sampling] temperature: not a number (got {value!r})")
-    number = _to_float(value)
+    number = to_number("sampling", "temperature", value)
     if not math.isfinite(number) or number < 0:
         raise ValueError(
             f"[sampling] temperature: not usable (got {number}, want a finite number >= 0); "

@@ -13,12 +13,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from mtlqwen.chat import plain_messages
+from mtlqwen.checks import check_integer
 from mtlqwen.conversation import Conversation, Turn, user_positions
 from mtlqwen.generation import Generation
 from mtlqwen.prepare import Messages, Terms
 from mtlqwen.reader import Stream, collect
 from mtlqwen.result import ChatResult
-from mtlqwen.sampling import SamplingParams, check_integer
+from mtlqwen.sampling import SamplingParams
 from mtlqwen.session_file import Settings, read_note, write_note
 
 if TYPE_CHECKING:
