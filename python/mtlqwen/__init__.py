@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         Piece,
         Speculation,
         Timings,
+        TokenLogprob,
         ToolCall,
         Usage,
     )
@@ -48,6 +49,7 @@ __all__ = [
     "Speculation",
     "Stream",
     "Timings",
+    "TokenLogprob",
     "ToolCall",
     "Usage",
 ]
@@ -64,6 +66,7 @@ _HOME = {
     "Speculation": "result",
     "Stream": "reader",
     "Timings": "result",
+    "TokenLogprob": "result",
     "ToolCall": "result",
     "Usage": "result",
     "__version__": "_core",

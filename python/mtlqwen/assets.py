@@ -6,7 +6,6 @@ Reads a GGUF's metadata or the JSON files of a model directory; knows nothing of
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +13,19 @@ from typing import Any, TypeGuard
 
 from mtlqwen.errors import FormatError, ModelError
 from mtlqwen.hub import ModelFiles
-from mtlqwen.sampling import MAX_TOKENS, SamplingParams
+from mtlqwen.sampling import SamplingParams
+from mtlqwen.sampling_values import MAX_TOKENS, checked
 from mtlqwen.tokenizer import Tokenizer
 
 DEFAULT_MAX_TOKENS = 4096
+# What generation_config calls it -> what a GGUF does.
+_GGUF_SAMPLING = {
+    "temperature": "general.sampling.temp",
+    "top_k": "general.sampling.top_k",
+    "top_p": "general.sampling.top_p",
+    "min_p": "general.sampling.min_p",
+    "repetition_penalty": "general.sampling.penalty_repeat",
+}
 _END_TOKENS = ("<|im_end|>", "<|endoftext|>")  # every Qwen stops at both, whatever its files say
 
 
@@ -28,7 +36,7 @@ class Assets:
     Attributes:
         tokenizer: the model's tokenizer.
         template: the source of its chat template, if it has one.
-        defaults: temperature and max_tokens where the caller names none.
+        defaults: what the model's files say of sampling; temperature and max_tokens in any case.
         stop_ids: the tokens that end a turn.
     """
 
@@ -51,7 +59,7 @@ def load_assets(files: ModelFiles) -> Assets:
         tokenizer = Tokenizer.from_gguf(metadata, files.weights.name)
         template = metadata.get("tokenizer.chat_template")
         ends = [metadata.get("tokenizer.ggml.eos_token_id")]
-        fallback = metadata.get("general.sampling.temp")
+        said = {name: metadata[key] for name, key in _GGUF_SAMPLING.items() if key in metadata}
     else:
         path = files.sidecar("tokenizer.json")
         if path is None:
@@ -62,12 +70,12 @@ def load_assets(files: ModelFiles) -> Assets:
         inner = config.get("text_config")
         ends = [config.get("eos_token_id")]
         ends += [inner.get("eos_token_id")] if isinstance(inner, dict) else []
-        fallback = None
+        said = {}
     named = [tokenizer.token_id(literal) for literal in _END_TOKENS]
     return Assets(
         tokenizer=tokenizer,
         template=template if isinstance(template, str) else None,
-        defaults=_defaults(generation, fallback),
+        defaults=_defaults(generation or {"do_sample": True, "temperature": 0.0} | said),
         stop_ids=_ids(generation.get("eos_token_id"), *ends, *named),
     )
 
@@ -106,30 +114,34 @@ def _template(files: ModelFiles) -> object:
     return template
 
 
-def _defaults(generation: Mapping[str, Any], fallback: object) -> SamplingParams:
-    """Return the defaults of generation_config; without one, of the GGUF; without both, greedy."""
-    temperature: Any = 0.0
-    if generation.get("do_sample"):
-        temperature = generation.get("temperature", 1.0)
-    elif not generation and fallback is not None:
-        temperature = fallback
-    usable = _is_number(temperature) and math.isfinite(temperature)
+def _defaults(generation: Mapping[str, Any]) -> SamplingParams:
+    """Return the defaults of a generation_config; what is not usable in it is left out.
+
+    Without do_sample the model's own way is greedy; the filters wait for a caller's temperature.
+    """
+    sampled = {"temperature": 1.0, **generation}
+    said = sampled if generation.get("do_sample") else {**generation, "temperature": 0.0}
+    usable = {name: _usable(name, said.get(name)) for name in _GGUF_SAMPLING}
     limit = generation.get("max_new_tokens")
     return SamplingParams(
-        temperature=max(float(temperature), 0.0) if usable else 0.0,
+        **usable | {"temperature": usable["temperature"] or 0.0},
         max_tokens=min(limit, MAX_TOKENS) if _is_count(limit) and limit else DEFAULT_MAX_TOKENS,
         ignore_eos=False,
     )
+
+
+def _usable(name: str, value: object) -> Any:
+    """Return the value of an option, None where it is out of its range."""
+    try:
+        return None if value is None else checked(name, value)
+    except (TypeError, ValueError):
+        return None
 
 
 def _ids(*values: object) -> tuple[int, ...]:
     """Return every token id in ``values`` (ids, lists of ids, None) once, in order."""
     flat = [i for value in values for i in (value if isinstance(value, list) else [value])]
     return tuple(dict.fromkeys(i for i in flat if _is_count(i) and i <= MAX_TOKENS))
-
-
-def _is_number(value: object) -> TypeGuard[int | float]:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _is_count(value: object) -> TypeGuard[int]:

@@ -10,11 +10,22 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, overload
 
 from mtlqwen.driver import Driver
-from mtlqwen.prepare import Messages, Preparer, Prompt, Terms, Tools, is_list_of_prompts
+from mtlqwen.prepare import (
+    Messages,
+    Preparer,
+    Prompt,
+    Prompts,
+    Results,
+    Terms,
+    Tools,
+    shaped,
+)
 from mtlqwen.result import ChatResult, Completion
-from mtlqwen.sampling import SamplingParams
+from mtlqwen.sampling import ChatKeywords, Keywords, SamplingParams
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from mtlqwen.areader import AsyncStream
 
 
@@ -30,60 +41,67 @@ class AsyncCalls:
         prompt: Prompt,
         *,
         sampling: SamplingParams | None = None,
-        temperature: float | None = None,
-        seed: int | None = None,
-        max_tokens: int | None = None,
-        stop: str | Sequence[str] | None = None,
-        ignore_eos: bool | None = None,
+        n: None = None,
         priority: int = 0,
         deadline_s: float | None = None,
         checkpoint_at: Sequence[int] | None = None,
+        **keywords: Unpack[Keywords],
     ) -> Completion: ...
     @overload
     async def agenerate(
         self,
-        prompt: list[str] | Sequence[Sequence[int]],
+        prompt: Prompt,
         *,
         sampling: SamplingParams | None = None,
-        temperature: float | None = None,
-        seed: int | None = None,
-        max_tokens: int | None = None,
-        stop: str | Sequence[str] | None = None,
-        ignore_eos: bool | None = None,
+        n: int,
         priority: int = 0,
         deadline_s: float | None = None,
         checkpoint_at: Sequence[int] | None = None,
+        **keywords: Unpack[Keywords],
     ) -> list[Completion]: ...
+    @overload
     async def agenerate(
         self,
-        prompt: Prompt | Sequence[str] | Sequence[Sequence[int]],
+        prompt: Prompts,
         *,
         sampling: SamplingParams | None = None,
-        temperature: float | None = None,
-        seed: int | None = None,
-        max_tokens: int | None = None,
-        stop: str | Sequence[str] | None = None,
-        ignore_eos: bool | None = None,
+        n: None = None,
         priority: int = 0,
         deadline_s: float | None = None,
         checkpoint_at: Sequence[int] | None = None,
-    ) -> Completion | list[Completion]:
+        **keywords: Unpack[Keywords],
+    ) -> list[Completion]: ...
+    @overload
+    async def agenerate(
+        self,
+        prompt: Prompts,
+        *,
+        sampling: SamplingParams | None = None,
+        n: int,
+        priority: int = 0,
+        deadline_s: float | None = None,
+        checkpoint_at: Sequence[int] | None = None,
+        **keywords: Unpack[Keywords],
+    ) -> list[list[Completion]]: ...
+    async def agenerate(
+        self,
+        prompt: Prompt | Prompts,
+        *,
+        sampling: SamplingParams | None = None,
+        n: int | None = None,
+        priority: int = 0,
+        deadline_s: float | None = None,
+        checkpoint_at: Sequence[int] | None = None,
+        **keywords: Unpack[Keywords],
+    ) -> Results:
         """Continue a prompt, or several prompts together: `generate` in asyncio."""
         from mtlqwen.areader import collect
 
-        over = SamplingParams(
-            temperature=temperature,
-            seed=seed,
-            max_tokens=max_tokens,
-            stop=stop,
-            ignore_eos=ignore_eos,
-        )
         terms = Terms(priority=priority, deadline_s=deadline_s, checkpoint_at=checkpoint_at)
         self._driver.check()
-        params = self._prepare.params(sampling, over)
+        params = self._prepare.params(sampling, {**keywords, "n": n})
         generations = self._prepare.completions(prompt, params, terms)
-        results = await collect(self._driver, generations)
-        return results if is_list_of_prompts(prompt) else results[0]
+        return shaped(prompt, params, await collect(self._driver, generations))
 
     async def achat(
         self,
@@ -91,29 +109,16 @@ class AsyncCalls:
         *,
         tools: Tools | None = None,
         sampling: SamplingParams | None = None,
-        temperature: float | None = None,
-        seed: int | None = None,
-        max_tokens: int | None = None,
-        stop: str | Sequence[str] | None = None,
-        ignore_eos: bool | None = None,
-        thinking: bool | None = None,
         priority: int = 0,
         deadline_s: float | None = None,
+        **keywords: Unpack[ChatKeywords],
     ) -> ChatResult:
         """Answer a conversation: `chat` in asyncio."""
         from mtlqwen.areader import collect
 
-        over = SamplingParams(
-            temperature=temperature,
-            seed=seed,
-            max_tokens=max_tokens,
-            stop=stop,
-            ignore_eos=ignore_eos,
-            thinking=thinking,
-        )
         terms = Terms(priority=priority, deadline_s=deadline_s)
         self._driver.check()
-        params = self._prepare.params(sampling, over)
+        params = self._prepare.params(sampling, keywords)
         turn = self._prepare.turn(messages, tools, params, terms)
         (result,) = await collect(self._driver, [turn])
         assert isinstance(result, ChatResult)
@@ -125,15 +130,10 @@ class AsyncCalls:
         *,
         tools: Tools | None = None,
         sampling: SamplingParams | None = None,
-        temperature: float | None = None,
-        seed: int | None = None,
-        max_tokens: int | None = None,
-        stop: str | Sequence[str] | None = None,
-        ignore_eos: bool | None = None,
-        thinking: bool | None = None,
         priority: int = 0,
         deadline_s: float | None = None,
         checkpoint_at: Sequence[int] | None = None,
+        **keywords: Unpack[ChatKeywords],
     ) -> AsyncStream:
         """Return an asynchronous iterator over the text as it comes: `stream` in asyncio.
 
@@ -142,15 +142,7 @@ class AsyncCalls:
         """
         from mtlqwen.areader import AsyncStream
 
-        over = SamplingParams(
-            temperature=temperature,
-            seed=seed,
-            max_tokens=max_tokens,
-            stop=stop,
-            ignore_eos=ignore_eos,
-            thinking=thinking,
-        )
         terms = Terms(priority=priority, deadline_s=deadline_s, checkpoint_at=checkpoint_at)
         self._driver.check()
-        params = self._prepare.params(sampling, over)
+        params = self._prepare.params(sampling, keywords)
         return AsyncStream(self._prepare.one(prompt, tools, params, terms), self._driver, self)

@@ -6,13 +6,25 @@ Only the surface: `prepare` understands what callers say, `reader` hands the tex
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import overload
+from typing import TYPE_CHECKING, overload
 
 from mtlqwen.driver import Driver
-from mtlqwen.prepare import Messages, Preparer, Prompt, Terms, Tools, is_list_of_prompts
+from mtlqwen.prepare import (
+    Messages,
+    Preparer,
+    Prompt,
+    Prompts,
+    Results,
+    Terms,
+    Tools,
+    shaped,
+)
 from mtlqwen.reader import Handle, Stream, collect
 from mtlqwen.result import ChatResult, Completion
-from mtlqwen.sampling import SamplingParams
+from mtlqwen.sampling import ChatKeywords, Keywords, SamplingParams
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class Calls:
@@ -27,44 +39,59 @@ class Calls:
         prompt: Prompt,
         *,
         sampling: SamplingParams | None = None,
-        temperature: float | None = None,
-        seed: int | None = None,
-        max_tokens: int | None = None,
-        stop: str | Sequence[str] | None = None,
-        ignore_eos: bool | None = None,
+        n: None = None,
         priority: int = 0,
         deadline_s: float | None = None,
         checkpoint_at: Sequence[int] | None = None,
+        **keywords: Unpack[Keywords],
     ) -> Completion: ...
     @overload
     def generate(
         self,
-        prompt: list[str] | Sequence[Sequence[int]],
+        prompt: Prompt,
         *,
         sampling: SamplingParams | None = None,
-        temperature: float | None = None,
-        seed: int | None = None,
-        max_tokens: int | None = None,
-        stop: str | Sequence[str] | None = None,
-        ignore_eos: bool | None = None,
+        n: int,
         priority: int = 0,
         deadline_s: float | None = None,
         checkpoint_at: Sequence[int] | None = None,
+        **keywords: Unpack[Keywords],
     ) -> list[Completion]: ...
+    @overload
     def generate(
         self,
-        prompt: Prompt | Sequence[str] | Sequence[Sequence[int]],
+        prompt: Prompts,
         *,
         sampling: SamplingParams | None = None,
-        temperature: float | None = None,
-        seed: int | None = None,
-        max_tokens: int | None = None,
-        stop: str | Sequence[str] | None = None,
-        ignore_eos: bool | None = None,
+        n: None = None,
         priority: int = 0,
         deadline_s: float | None = None,
         checkpoint_at: Sequence[int] | None = None,
-    ) -> Completion | list[Completion]:
+        **keywords: Unpack[Keywords],
+    ) -> list[Completion]: ...
+    @overload
+    def generate(
+        self,
+        prompt: Prompts,
+        *,
+        sampling: SamplingParams | None = None,
+        n: int,
+        priority: int = 0,
+        deadline_s: float | None = None,
+        checkpoint_at: Sequence[int] | None = None,
+        **keywords: Unpack[Keywords],
+    ) -> list[list[Completion]]: ...
+    def generate(
+        self,
+        prompt: Prompt | Prompts,
+        *,
+        sampling: SamplingParams | None = None,
+        n: int | None = None,
+        priority: int = 0,
+        deadline_s: float | None = None,
+        checkpoint_at: Sequence[int] | None = None,
+        **keywords: Unpack[Keywords],
+    ) -> Results:
         """Continue a prompt, or several prompts together.
 
         Literals of added tokens in a prompt (``<|im_start|>``) become those tokens: a prompt is
@@ -72,40 +99,31 @@ class Calls:
 
         Args:
             prompt: text, token ids, or a list of those (a list of results comes back).
-            sampling: how to choose; the keywords below go before it.
-            temperature: see `SamplingParams`, as for the other keywords.
-            seed: random seed; each prompt of a list gets the same.
-            max_tokens: tokens to generate at most.
-            stop: string or strings that end the text.
-            ignore_eos: go on past end-of-turn tokens.
+            sampling: how to choose the tokens, and when the text ends.
+            n: generate so many texts for each prompt; the prompt is computed once. A list of them
+                comes back, of one, too: for a list of prompts a list of lists.
             priority: who gets a free slot first where some wait: the higher, the sooner.
             deadline_s: seconds from now after which the text ends as it is, with
                 ``finish_reason="deadline"``; waiting for a slot counts.
             checkpoint_at: positions, in tokens from the beginning, up to which later prompts are
                 likely to be the same: 1 to the length of the prompt, and of each one of a list.
                 What was computed up to there is kept for them, memory permitting.
+            **keywords: the fields of `SamplingParams`, such as ``temperature=0.7``; they go before
+                ``sampling``. Each prompt of a list gets the same seed, if one is given.
 
         Returns:
-            The text as a `Completion`, which is a ``str``.
+            The text as a `Completion`, which is a ``str``; lists of them as said above.
 
         Raises:
             TypeError, ValueError: an argument is wrong, or a prompt is empty.
             CapacityError: a prompt is longer than the context.
             RuntimeError: the engine is closed.
         """
-        over = SamplingParams(
-            temperature=temperature,
-            seed=seed,
-            max_tokens=max_tokens,
-            stop=stop,
-            ignore_eos=ignore_eos,
-        )
         terms = Terms(priority=priority, deadline_s=deadline_s, checkpoint_at=checkpoint_at)
         self._driver.check()
-        params = self._prepare.params(sampling, over)
+        params = self._prepare.params(sampling, {**keywords, "n": n})
         generations = self._prepare.completions(prompt, params, terms)
-        results = collect(self._driver, generations)
-        return results if is_list_of_prompts(prompt) else results[0]
+        return shaped(prompt, params, collect(self._driver, generations))
 
     def stream(
         self,
@@ -113,31 +131,22 @@ class Calls:
         *,
         tools: Tools | None = None,
         sampling: SamplingParams | None = None,
-        temperature: float | None = None,
-        seed: int | None = None,
-        max_tokens: int | None = None,
-        stop: str | Sequence[str] | None = None,
-        ignore_eos: bool | None = None,
-        thinking: bool | None = None,
         priority: int = 0,
         deadline_s: float | None = None,
         checkpoint_at: Sequence[int] | None = None,
+        **keywords: Unpack[ChatKeywords],
     ) -> Stream:
         """Return an iterator over the text as it comes.
 
         Args:
             prompt: a prompt as for `generate`, or messages as for `chat`.
             tools: as for `chat`; only with messages.
-            sampling: how to choose; the keywords below go before it.
-            temperature: see `SamplingParams`, as for the other keywords.
-            seed: random seed.
-            max_tokens: tokens to generate at most.
-            stop: string or strings that end the text.
-            ignore_eos: go on past end-of-turn tokens.
-            thinking: as for `chat`; only with messages.
+            sampling: how to choose the tokens, and when the text ends.
             priority: as for `generate`.
             deadline_s: as for `generate`.
             checkpoint_at: as for `generate`; only with a prompt.
+            **keywords: the fields of `SamplingParams`; they go before ``sampling``. ``thinking`` is
+                for messages only.
 
         Returns:
             A `Stream` of `Piece`: strings with ``token_ids`` and ``kind``. The generation has
@@ -146,17 +155,9 @@ class Calls:
         Raises:
             The same as `generate` and `chat`.
         """
-        over = SamplingParams(
-            temperature=temperature,
-            seed=seed,
-            max_tokens=max_tokens,
-            stop=stop,
-            ignore_eos=ignore_eos,
-            thinking=thinking,
-        )
         terms = Terms(priority=priority, deadline_s=deadline_s, checkpoint_at=checkpoint_at)
         self._driver.check()
-        params = self._prepare.params(sampling, over)
+        params = self._prepare.params(sampling, keywords)
         return Stream(self._prepare.one(prompt, tools, params, terms), self._driver, self)
 
     def submit(
@@ -165,31 +166,22 @@ class Calls:
         *,
         tools: Tools | None = None,
         sampling: SamplingParams | None = None,
-        temperature: float | None = None,
-        seed: int | None = None,
-        max_tokens: int | None = None,
-        stop: str | Sequence[str] | None = None,
-        ignore_eos: bool | None = None,
-        thinking: bool | None = None,
         priority: int = 0,
         deadline_s: float | None = None,
         checkpoint_at: Sequence[int] | None = None,
+        **keywords: Unpack[ChatKeywords],
     ) -> Handle:
         """Start a generation and return at once; for work that runs beside the caller.
 
         Args:
             prompt: a prompt as for `generate`, or messages as for `chat`.
             tools: as for `chat`; only with messages.
-            sampling: how to choose; the keywords below go before it.
-            temperature: see `SamplingParams`, as for the other keywords.
-            seed: random seed.
-            max_tokens: tokens to generate at most.
-            stop: string or strings that end the text.
-            ignore_eos: go on past end-of-turn tokens.
-            thinking: as for `chat`; only with messages.
+            sampling: how to choose the tokens, and when the text ends.
             priority: as for `generate`.
             deadline_s: as for `generate`.
             checkpoint_at: as for `generate`; only with a prompt.
+            **keywords: the fields of `SamplingParams`; they go before ``sampling``. ``thinking`` is
+                for messages only.
 
         Returns:
             A `Handle`, to be read from any thread; keep it, for dropping it cancels.
@@ -197,17 +189,9 @@ class Calls:
         Raises:
             The same as `generate` and `chat`.
         """
-        over = SamplingParams(
-            temperature=temperature,
-            seed=seed,
-            max_tokens=max_tokens,
-            stop=stop,
-            ignore_eos=ignore_eos,
-            thinking=thinking,
-        )
         terms = Terms(priority=priority, deadline_s=deadline_s, checkpoint_at=checkpoint_at)
         self._driver.check()
-        params = self._prepare.params(sampling, over)
+        params = self._prepare.params(sampling, keywords)
         return Handle(self._prepare.one(prompt, tools, params, terms), self._driver, self)
 
     def chat(
@@ -216,14 +200,9 @@ class Calls:
         *,
         tools: Tools | None = None,
         sampling: SamplingParams | None = None,
-        temperature: float | None = None,
-        seed: int | None = None,
-        max_tokens: int | None = None,
-        stop: str | Sequence[str] | None = None,
-        ignore_eos: bool | None = None,
-        thinking: bool | None = None,
         priority: int = 0,
         deadline_s: float | None = None,
+        **keywords: Unpack[ChatKeywords],
     ) -> ChatResult:
         """Answer a conversation.
 
@@ -233,15 +212,11 @@ class Calls:
             messages: dicts with ``role`` (system, user, assistant, tool) and ``content``. A
                 result's ``message`` is the one to append for the model's own turn.
             tools: JSON schemas of functions that the model may call.
-            sampling: how to choose; the keywords below go before it.
-            temperature: see `SamplingParams`, as for the other keywords.
-            seed: random seed.
-            max_tokens: tokens to generate at most, reasoning included.
-            stop: string or strings that end the answer.
-            ignore_eos: go on past end-of-turn tokens.
-            thinking: reason before the answer or not. Unset: as the model's template says.
+            sampling: how to choose the tokens, and when the answer ends.
             priority: as for `generate`.
             deadline_s: as for `generate`.
+            **keywords: the fields of `SamplingParams`, such as ``thinking=False``; they go before
+                ``sampling``.
 
         Returns:
             The answer as a `ChatResult`, which is a ``str``, with ``reasoning`` and ``tool_calls``.
@@ -252,17 +227,9 @@ class Calls:
             CapacityError: the conversation is longer than the context.
             RuntimeError: the engine is closed.
         """
-        over = SamplingParams(
-            temperature=temperature,
-            seed=seed,
-            max_tokens=max_tokens,
-            stop=stop,
-            ignore_eos=ignore_eos,
-            thinking=thinking,
-        )
         terms = Terms(priority=priority, deadline_s=deadline_s)
         self._driver.check()
-        params = self._prepare.params(sampling, over)
+        params = self._prepare.params(sampling, keywords)
         turn = self._prepare.turn(messages, tools, params, terms)
         (result,) = collect(self._driver, [turn])
         assert isinstance(result, ChatResult)

@@ -105,6 +105,23 @@ class ChatFormat:
                 break
         return "text"
 
+    def thinking_budget(
+        self, token_ids: Sequence[int], n_tokens: int
+    ) -> tuple[int, int, list[int]]:
+        """Return ``n_tokens`` of reasoning, the token that ends it, and the ids that cut it off.
+
+        Raises:
+            ValueError: the prompt in ``token_ids`` does not open ``<think>``, so that nobody knows
+                what of the answer will be reasoning.
+        """
+        end = self._tokenizer.token_id("</think>")
+        if end is None or self.open_kind(token_ids) != "reasoning":
+            raise ValueError(
+                "[sampling] thinking: a budget is only for models whose template opens <think> "
+                f"(got {n_tokens} tokens, want True or False)"
+            )
+        return n_tokens, end, self._tokenizer.encode("\n</think>\n\n")
+
     def _unused_character(self, value: object) -> str:
         used = set(self._template.source).union(*_texts(value))
         for code in _PRIVATE_USE:

@@ -6,7 +6,9 @@ Knows nothing of what they are for.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from numbers import Real
+from typing import Any, TypeGuard
 
 MAX_SEED = 2**64 - 1
 
@@ -56,3 +58,13 @@ def check_flag(area: str, name: str, value: object) -> None:
     """Raise TypeError unless ``value`` is True or False."""
     if not isinstance(value, bool):
         raise TypeError(f"[{area}] {name}: not True or False (got {value!r})")
+
+
+def is_listing(value: object) -> TypeGuard[Sequence[Any]]:
+    """Whether ``value`` is a sequence that is neither text nor bytes."""
+    return isinstance(value, Sequence) and not isinstance(value, (str, bytes, bytearray))
+
+
+def listed(value: object) -> object:
+    """Return an array as a list, and everything else as it is."""
+    return value.tolist() if hasattr(value, "tolist") else value

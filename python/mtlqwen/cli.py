@@ -9,10 +9,13 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mtlqwen.errors import MtlqwenError
 from mtlqwen.options import SPECS
+
+if TYPE_CHECKING:
+    from mtlqwen.sampling import SamplingParams
 
 _INTERRUPTED = 130  # as shells report SIGINT and SIGPIPE
 _PIPE_CLOSED = 141
@@ -75,6 +78,9 @@ def _add_common(parser: argparse.ArgumentParser, name: str, text_help: str) -> N
     parser.add_argument("text", nargs="?", metavar=name, help=text_help)
     parser.add_argument("-n", "--max-tokens", type=int, metavar="N", help="tokens at most")
     parser.add_argument("-t", "--temperature", type=float, metavar="T", help="0 is greedy")
+    parser.add_argument("--top-k", type=int, metavar="K", help="only the K likeliest tokens")
+    parser.add_argument("--top-p", type=float, metavar="P", help="the likeliest that reach P")
+    parser.add_argument("--min-p", type=float, metavar="P", help="P as likely as the likeliest")
     parser.add_argument("--seed", type=int, metavar="N", help="same seed, same text")
     parser.add_argument("--stop", action="append", metavar="TEXT", help="ends the text; repeatable")
     _add_engine(parser)
@@ -87,6 +93,20 @@ def _add_engine(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--threads", type=int, metavar="N", help=threads_help)
     parser.add_argument("--spec", choices=SPECS, default="auto", metavar="WHO", help=spec_help)
     parser.add_argument("--drafter", metavar="MODEL", help=drafter_help)
+
+
+def _sampling(options: argparse.Namespace) -> SamplingParams:
+    from mtlqwen.sampling import SamplingParams
+
+    return SamplingParams(
+        max_tokens=options.max_tokens,
+        temperature=options.temperature,
+        top_k=options.top_k,
+        top_p=options.top_p,
+        min_p=options.min_p,
+        seed=options.seed,
+        stop=options.stop,
+    )
 
 
 def _engine_options(options: argparse.Namespace) -> dict[str, Any]:
@@ -116,16 +136,9 @@ def _generate(options: argparse.Namespace) -> None:
     from mtlqwen.engine import Engine
     from mtlqwen.screen import Screen
 
-    prompt, screen = _text(options), Screen(sys.stdout)
+    prompt, sampling, screen = _text(options), _sampling(options), Screen(sys.stdout)
     with Engine(options.model, **_engine_options(options)) as engine:
-        stream = engine.stream(
-            prompt,
-            max_tokens=options.max_tokens,
-            temperature=options.temperature,
-            seed=options.seed,
-            stop=options.stop,
-        )
-        for piece in stream:
+        for piece in engine.stream(prompt, sampling=sampling):
             screen.write(piece)
         screen.write("\n")
 
@@ -134,18 +147,11 @@ def _chat(options: argparse.Namespace) -> None:
     from mtlqwen.engine import Engine
     from mtlqwen.screen import Screen, show_stream
 
-    messages = [{"role": "user", "content": _text(options)}]
+    messages, sampling = [{"role": "user", "content": _text(options)}], _sampling(options)
     if options.system is not None:
         messages.insert(0, {"role": "system", "content": options.system})
     with Engine(options.model, **_engine_options(options)) as engine:
-        stream = engine.stream(
-            messages,
-            max_tokens=options.max_tokens,
-            temperature=options.temperature,
-            seed=options.seed,
-            stop=options.stop,
-            thinking=options.thinking,
-        )
+        stream = engine.stream(messages, sampling=sampling, thinking=options.thinking)
         show_stream(Screen(sys.stdout), stream)
 
 

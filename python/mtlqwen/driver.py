@@ -49,6 +49,19 @@ class Core(Protocol):
         priority: int = 0,
         deadline_s: float | None = None,
         checkpoint_at: Sequence[int] = (),
+        sample_index: int = 0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        min_p: float = 0.0,
+        presence_penalty: float = 0.0,
+        frequency_penalty: float = 0.0,
+        repetition_penalty: float = 1.0,
+        logit_bias: Sequence[tuple[int, float]] = (),
+        allowed_ids: Sequence[int] = (),
+        bad_words: Sequence[Sequence[int]] = (),
+        min_tokens: int = 0,
+        logprobs: int | None = None,
+        thinking_budget: tuple[int, int, Sequence[int]] | None = None,
     ) -> int: ...
     def step(self) -> bool: ...  # noqa: D102
     def news(self) -> list[int]: ...  # noqa: D102

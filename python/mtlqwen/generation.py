@@ -8,28 +8,15 @@ from __future__ import annotations
 import copy
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from queue import SimpleQueue
 
 from mtlqwen.driver import Driver, stop_at_exit
-from mtlqwen.mailbox import Bell, Mailbox, Poll
+from mtlqwen.mailbox import Bell, Logprob, Mailbox, Poll
+from mtlqwen.request import Request
 from mtlqwen.result import Completion, FinishReason, Piece, Speculation, Timings, Usage
 from mtlqwen.stream import Transcript
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """What is handed to the core, checked."""
-
-    token_ids: Sequence[int]
-    max_tokens: int
-    temperature: float
-    seed: int
-    stop_ids: Sequence[int]
-    priority: int = 0
-    deadline_s: float | None = None
-    checkpoint_at: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,13 +28,14 @@ class Facts:
     usage: Usage
     timings: Timings
     spec: Speculation
+    logprobs: list[Logprob] | None  # one for each token
 
 
 class Generation:
     """One sequence from submission to result, for any number of threads.
 
-    The text is worked out from the tokens in the mailbox by whoever asks for it; where stop strings
-    are to be found, by the driver as well. A signal may interrupt that work: it leaves ``_torn``
+    The text is worked out from the tokens in the mailbox by whoever asks for it; where the text
+    itself may end it, by the driver as well. A signal may interrupt that work: it leaves ``_torn``
     set, and the next one to ask begins again with the first token.
     """
 
@@ -69,7 +57,7 @@ class Generation:
             make_result: makes the result at the end.
             watched: the text itself may end the sequence, so the driver must look at it.
         """
-        self.mailbox = Mailbox()
+        self.mailbox = Mailbox(with_logprobs=request.logprobs is not None)
         self._driver = driver
         self._request = request
         self._make_transcript = make_transcript
@@ -86,21 +74,10 @@ class Generation:
     def start(self, owner: object) -> None:
         """Submit the sequence; it goes on as long as ``owner`` lives."""
         request = self._request
-        self._driver.submit(
-            self.mailbox,
-            owner,
-            request.token_ids,
-            max_tokens=request.max_tokens,
-            temperature=request.temperature,
-            seed=request.seed,
-            stop_ids=request.stop_ids,
-            priority=request.priority,
-            deadline_s=request.deadline_s,
-            checkpoint_at=request.checkpoint_at,
-        )
+        self._driver.submit(self.mailbox, owner, request.token_ids, **request.options())
 
     def put(self, _: Mailbox, /) -> None:
-        """Look for stop strings: the driver rings this as a bell.
+        """Look for an end in the text: the driver rings this as a bell.
 
         It does not wait for a reader who is at the text already: that one may have been stopped by
         a signal whose handler closes the engine, and so waits for the driver.
@@ -176,6 +153,7 @@ class Generation:
         with self._lock:
             finish = self._update_locked() or "cancelled"
             transcript, last = self._transcript, self.mailbox.last
+            logprobs = self.mailbox.logprobs
             usage = Usage(
                 prompt_tokens=len(self._request.token_ids),
                 completion_tokens=len(transcript.token_ids),
@@ -188,6 +166,7 @@ class Generation:
                 usage=usage,
                 timings=_timings(last, len(transcript.token_ids)),
                 spec=_speculation(last),
+                logprobs=None if logprobs is None else logprobs[: len(transcript.token_ids)],
             )
             return self._make_result(transcript, facts)
 
@@ -209,8 +188,9 @@ class Generation:
         fresh = mailbox.tokens[self._n_taken :]
         self._n_taken += len(fresh)
         self._pieces += transcript.feed(fresh)
-        if transcript.stopped:
-            self._finish = "stop"
+        if transcript.stopped or transcript.looping:
+            self._pieces += transcript.finish()
+            self._finish = "stop" if transcript.stopped else "repetition"
             if not mailbox.ended:
                 self._driver.drop(mailbox)
         elif reason is not None or dropped:

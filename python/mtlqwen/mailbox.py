@@ -9,7 +9,9 @@ Knows nothing of text.
 from __future__ import annotations
 
 import weakref
-from typing import Protocol
+from typing import Protocol, TypeAlias
+
+Logprob: TypeAlias = tuple[float, list[tuple[int, float]]]
 
 
 class Poll(Protocol):
@@ -39,6 +41,10 @@ class Poll(Protocol):
     def drafted_tokens(self) -> int: ...  # noqa: D102
     @property
     def accepted_tokens(self) -> int: ...  # noqa: D102
+    @property
+    def logprobs(self) -> list[float]: ...  # noqa: D102
+    @property
+    def top_logprobs(self) -> list[list[tuple[int, float]]]: ...  # noqa: D102
 
 
 class Bell(Protocol):
@@ -54,6 +60,8 @@ class Mailbox:
         sequences: the core's id once it has been submitted, else empty.
         fresh: what the core said and `settle` has not taken in yet.
         tokens: every generated token.
+        logprobs: of each of them, if they were asked for: its logprob, and the likeliest tokens in
+            its place with theirs.
         last: the newest report.
         finish_reason: how the core ended the sequence, if it did.
         error: what ended the sequence instead of a finish reason.
@@ -71,16 +79,18 @@ class Mailbox:
         "finish_reason",
         "fresh",
         "last",
+        "logprobs",
         "owner",
         "sequences",
         "tokens",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, *, with_logprobs: bool = False) -> None:
         """Start empty."""
         self.sequences: list[int] = []
         self.fresh: list[Poll] = []
         self.tokens: list[int] = []
+        self.logprobs: list[Logprob] | None = [] if with_logprobs else None
         self.last: Poll | None = None
         self.finish_reason: str | None = None
         self.error: BaseException | None = None
@@ -103,7 +113,10 @@ class Mailbox:
         """Take in what is fresh. Done twice, it changes nothing more."""
         for poll in self.fresh:
             token_ids = poll.token_ids  # each access makes a list
-            self.tokens[poll.completion_tokens - len(token_ids) :] = token_ids
+            start = poll.completion_tokens - len(token_ids)
+            if self.logprobs is not None:  # before their tokens, as those before the end
+                self.logprobs[start:] = zip(poll.logprobs, poll.top_logprobs, strict=True)
+            self.tokens[start:] = token_ids
             self.last = poll
             # After its tokens: whoever sees the end must see them all.
             self.finish_reason = poll.finish_reason

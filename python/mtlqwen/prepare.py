@@ -7,26 +7,30 @@ Knows nothing of threads.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from itertools import starmap
 from typing import Any, TypeAlias, TypeGuard
 
 from mtlqwen.assets import Assets
 from mtlqwen.chat import ChatFormat, check_tools, parse_tool_calls
-from mtlqwen.checks import check_integer, check_number
+from mtlqwen.checks import check_integer, check_number, is_listing, listed
 from mtlqwen.driver import Core, Driver
 from mtlqwen.errors import ModelError
-from mtlqwen.generation import Facts, Generation, Request
-from mtlqwen.result import ChatResult, Completion
-from mtlqwen.sampling import SamplingParams
+from mtlqwen.generation import Facts, Generation
+from mtlqwen.request import Request, Wishes
+from mtlqwen.result import ChatResult, Completion, Kind, TokenLogprob
+from mtlqwen.sampling import SamplingParams, params_of
 from mtlqwen.stream import Transcript
 from mtlqwen.template import ChatTemplate
 from mtlqwen.tokenizer import Tokenizer
 
 Prompt: TypeAlias = str | Sequence[int]
+Prompts: TypeAlias = list[str] | Sequence[Sequence[int]]
 Messages: TypeAlias = Sequence[Mapping[str, Any]]
 Tools: TypeAlias = Sequence[Mapping[str, Any]]
+Results: TypeAlias = Completion | list[Completion] | list[list[Completion]]
 
 MAX_PRIORITY = 2**31 - 1
 MAX_POSITION = 2**31 - 1  # in tokens
@@ -64,6 +68,7 @@ class Preparer:
         self._assets = assets
         self._core = core
         self._driver = driver
+        self._wishes = Wishes(assets.tokenizer, core.vocab_size, assets.stop_ids)
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -73,22 +78,18 @@ class Preparer:
     def params(
         self,
         sampling: SamplingParams | None,
-        over: SamplingParams,
+        keywords: Mapping[str, Any],
         under: SamplingParams | None = None,
     ) -> SamplingParams:
         """Return the model's defaults, under those of a session in ``under``, under ``sampling``.
 
-        The keywords in ``over`` go before all of them.
+        The keywords of a call go before all of them.
         """
-        params = self._assets.defaults
-        if under is not None:
-            params = params.merged(under)
-        if sampling is not None:
-            if not isinstance(sampling, SamplingParams):
-                got = type(sampling).__name__
-                raise TypeError(f"[sampling] sampling: not SamplingParams (got {got})")
-            params = params.merged(sampling)
-        return params.merged(over)
+        if sampling is not None and not isinstance(sampling, SamplingParams):
+            got = type(sampling).__name__
+            raise TypeError(f"[sampling] sampling: not SamplingParams (got {got})")
+        over = (under, sampling, params_of(keywords))
+        return self._assets.defaults.merged(*(params for params in over if params is not None))
 
     def one(
         self,
@@ -102,31 +103,14 @@ class Preparer:
             return self.turn(prompt, tools, params, terms)
         if tools is not None:
             raise ValueError("[chat] tools: only with messages (got a plain prompt)")
-        return self.completion(prompt, params, terms)
+        check_single(params)
+        (generation,) = self._texts(prompt, params, terms)
+        return generation
 
     def completions(self, prompt: object, params: SamplingParams, terms: Terms) -> list[Generation]:
-        """Return a generation for a prompt, or for each one of a list."""
+        """Return the generations that continue a prompt, or each one of a list: ``n`` for each."""
         prompts = prompt if is_list_of_prompts(prompt) else [prompt]
-        return [self.completion(one, params, terms) for one in prompts]
-
-    def completion(self, prompt: object, params: SamplingParams, terms: Terms) -> Generation:
-        """Return a generation that continues a prompt: text or token ids."""
-        if params.thinking is not None:
-            raise ValueError("[sampling] thinking: only for chats (got a plain prompt)")
-        token_ids = self._prompt_ids(prompt)
-        positions = terms.checkpoint_at or ()
-        if positions and positions[-1] > len(token_ids):
-            raise ValueError(
-                f"[engine] checkpoint_at: behind the end of the prompt (got {positions[-1]}, want "
-                f"1 to {len(token_ids)})"
-            )
-        return Generation(
-            self._driver,
-            self._request(token_ids, params, terms, positions),
-            partial(Transcript, self.tokenizer.token_bytes, stop=params.stop_strings),
-            _make_completion,
-            watched=bool(params.stop_strings),
-        )
+        return [text for one in prompts for text in self._texts(one, params, terms)]
 
     def turn(
         self,
@@ -141,21 +125,19 @@ class Preparer:
                 "[engine] checkpoint_at: only with a plain prompt (got messages); a chat's "
                 "checkpoints stand at the ends of its messages"
             )
-        token_ids = self.format.encode(messages, tools, params.thinking)
+        check_single(params)
+        token_ids = self.format.encode(messages, tools, params.reasons)
         schemas = None if tools is None else check_tools(tools)
-        make_transcript = partial(
-            Transcript,
-            self.tokenizer.token_bytes,
-            stop=params.stop_strings,
+        request = self._request(token_ids, params, terms, self.format.boundaries(token_ids))
+        if params.thinking_budget is not None:
+            budget = self.format.thinking_budget(token_ids, params.thinking_budget)
+            request = replace(request, thinking_budget=budget)
+        return self._generation(
+            request,
+            params,
+            partial(_make_chat_result, self.tokenizer, tools=schemas),
             marks=self.format.marks,
             kind=self.format.open_kind(token_ids),
-        )
-        return Generation(
-            self._driver,
-            self._request(token_ids, params, terms, self.format.boundaries(token_ids)),
-            make_transcript,
-            partial(_make_chat_result, tools=schemas),
-            watched=bool(params.stop_strings),
         )
 
     @cached_property
@@ -168,6 +150,48 @@ class Preparer:
         if self._assets.template is None:
             raise ModelError(f"[chat] {self._name}: has no chat template; use generate")
         return ChatFormat(ChatTemplate(self._assets.template), self.tokenizer)
+
+    def _generation(
+        self,
+        request: Request,
+        params: SamplingParams,
+        make_result: Callable[[Transcript, Facts], Completion],
+        *,
+        marks: dict[int, str] | None = None,
+        kind: Kind = "text",
+    ) -> Generation:
+        make_transcript = partial(
+            Transcript,
+            self.tokenizer.token_bytes,
+            stop=params.stop_strings,
+            min_tokens=request.min_tokens,
+            repeat_limit=params.repeat_limit,
+            marks=marks,
+            kind=kind,
+        )
+        watched = bool(params.stop_strings) or params.repeat_limit is not None
+        return Generation(self._driver, request, make_transcript, make_result, watched=watched)
+
+    def _texts(self, prompt: object, params: SamplingParams, terms: Terms) -> list[Generation]:
+        """Return ``n`` generations that continue one prompt."""
+        if params.thinking is not None:
+            raise ValueError("[sampling] thinking: only for chats (got a plain prompt)")
+        first = self._plain_request(prompt, params, terms)
+        others = [replace(first, sample_index=index) for index in range(1, params.n or 1)]
+        make_result = partial(_make_completion, self.tokenizer)
+        return [self._generation(request, params, make_result) for request in (first, *others)]
+
+    def _plain_request(self, prompt: object, params: SamplingParams, terms: Terms) -> Request:
+        token_ids = self._prompt_ids(prompt)
+        positions = set(terms.checkpoint_at or ())
+        if positions and max(positions) > len(token_ids):
+            raise ValueError(
+                f"[engine] checkpoint_at: behind the end of the prompt (got {max(positions)}, want "
+                f"1 to {len(token_ids)})"
+            )
+        if (params.n or 1) > 1 and len(token_ids) > 1:
+            positions.add(len(token_ids) - 1)  # the first computes it, the others its last token
+        return self._request(token_ids, params, terms, sorted(positions))
 
     def _request(
         self,
@@ -184,10 +208,8 @@ class Preparer:
             seed = secrets.randbits(64) if params.temperature > 0 else 0
         return Request(
             token_ids=token_ids,
-            max_tokens=min(params.max_tokens, room),
-            temperature=params.temperature,
+            **self._wishes.options(params, min(params.max_tokens, room)),
             seed=seed,
-            stop_ids=() if params.ignore_eos else self._assets.stop_ids,
             priority=terms.priority,
             deadline_s=terms.deadline_s,
             checkpoint_at=checkpoint_at,
@@ -197,8 +219,8 @@ class Preparer:
         if isinstance(prompt, str):
             token_ids = self.tokenizer.encode(prompt)
         else:
-            values = prompt.tolist() if hasattr(prompt, "tolist") else prompt
-            if not isinstance(values, Sequence) or isinstance(values, (bytes, bytearray)):
+            values = listed(prompt)
+            if not is_listing(values):
                 got = type(prompt).__name__
                 raise TypeError(f"[engine] prompt: not text and no list of token ids (got {got})")
             last = self._core.vocab_size - 1
@@ -210,8 +232,8 @@ class Preparer:
 
 def _positions(value: object) -> tuple[int, ...]:
     """Return positions in a prompt, ascending, each once."""
-    values = value.tolist() if hasattr(value, "tolist") else value
-    if not isinstance(values, Sequence) or isinstance(values, (str, bytes, bytearray)):
+    values = listed(value)
+    if not is_listing(values):
         got = type(value).__name__
         raise TypeError(f"[engine] checkpoint_at: not a list of positions (got {got})")
     checked = {check_integer("engine", "checkpoint_at", item, 1, MAX_POSITION) for item in values}
@@ -236,7 +258,44 @@ def is_messages(prompt: object) -> TypeGuard[Messages]:
     return bool(prompt) and isinstance(prompt[0], Mapping)
 
 
-def _make_completion(transcript: Transcript, facts: Facts) -> Completion:
+def shaped(prompt: object, params: SamplingParams, results: list[Completion]) -> Results:
+    """Return the results of `Preparer.completions` in the form that was asked for.
+
+    One prompt gives one result, or a list of them where ``n`` is set; a list gives a list of that.
+    """
+    many = is_list_of_prompts(prompt)
+    if params.n is None:
+        return results if many else results[0]
+    groups = [results[at : at + params.n] for at in range(0, len(results), params.n)]
+    return groups if many else groups[0]
+
+
+def check_single(params: SamplingParams) -> None:
+    """Raise ValueError where several texts are asked of a call that returns one."""
+    if params.n is not None and params.n > 1:
+        raise ValueError(
+            f"[sampling] n: only generate and agenerate return several texts (got {params.n}, want "
+            "1); call this once for each text, with another seed"
+        )
+
+
+def _logprobs(tokenizer: Tokenizer, facts: Facts) -> list[TokenLogprob] | None:
+    if facts.logprobs is None:
+        return None
+
+    def named(token_id: int, logprob: float, top: tuple[TokenLogprob, ...] = ()) -> TokenLogprob:
+        token = tokenizer.token_text(token_id)
+        return TokenLogprob(token_id=token_id, token=token, logprob=logprob, top=top)
+
+    def likeliest(top: list[tuple[int, float]]) -> tuple[TokenLogprob, ...]:
+        """Leave out the gaps of tokens that nobody chose: a budget of reasoning set them."""
+        return tuple(starmap(named, (pair for pair in top if pair[0] >= 0)))
+
+    pairs = zip(facts.token_ids, facts.logprobs, strict=True)
+    return [named(token, own, likeliest(top)) for token, (own, top) in pairs]
+
+
+def _make_completion(tokenizer: Tokenizer, transcript: Transcript, facts: Facts) -> Completion:
     return Completion(
         transcript.text(),
         token_ids=facts.token_ids,
@@ -244,10 +303,13 @@ def _make_completion(transcript: Transcript, facts: Facts) -> Completion:
         usage=facts.usage,
         timings=facts.timings,
         spec=facts.spec,
+        logprobs=_logprobs(tokenizer, facts),
     )
 
 
-def _make_chat_result(transcript: Transcript, facts: Facts, *, tools: Tools | None) -> ChatResult:
+def _make_chat_result(
+    tokenizer: Tokenizer, transcript: Transcript, facts: Facts, *, tools: Tools | None
+) -> ChatResult:
     calls = parse_tool_calls(transcript.calls, tools)
     turned = facts.finish_reason == "stop" and bool(calls)
     return ChatResult(
@@ -259,4 +321,5 @@ def _make_chat_result(transcript: Transcript, facts: Facts, *, tools: Tools | No
         usage=facts.usage,
         timings=facts.timings,
         spec=facts.spec,
+        logprobs=_logprobs(tokenizer, facts),
     )

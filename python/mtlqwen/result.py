@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from typing import Any, Literal, SupportsIndex, TypeAlias
 
 Kind: TypeAlias = Literal["text", "reasoning", "tool_call"]
-FinishReason: TypeAlias = Literal["stop", "length", "cancelled", "deadline", "tool_calls"]
+FinishReason: TypeAlias = Literal[
+    "stop", "length", "cancelled", "deadline", "repetition", "tool_calls"
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +65,25 @@ class Speculation:
     passes: int = 0
     drafted: int = 0
     accepted: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenLogprob:
+    """How likely the model held a token: of the raw model, before any option of sampling.
+
+    Attributes:
+        token_id: the token.
+        token: how it reads; bytes that are no whole characters become U+FFFD.
+        logprob: the natural logarithm of its probability, 0 or less.
+        top: the likeliest tokens in its place, the likeliest first, as many as were asked for;
+            theirs is empty, and so is that of a token by which a budget of reasoning ended it:
+            such a one has the logprob 0.
+    """
+
+    token_id: int
+    token: str
+    logprob: float
+    top: tuple[TokenLogprob, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,20 +145,22 @@ class Completion(_Text):
 
     Attributes:
         token_ids: the generated tokens; the end-of-turn token is in it, though not in the text.
-        finish_reason: ``stop`` (end of turn or stop string), ``length``, ``cancelled``,
-            ``deadline``.
+        finish_reason: ``stop`` (end of turn, stop token or stop string), ``length``, ``cancelled``,
+            ``deadline``, ``repetition`` (see ``repeat_limit`` of `SamplingParams`).
         usage: token counts.
         timings: times and speeds.
         spec: what drafting did for it.
+        logprobs: of each token, if they were asked for; else None.
     """
 
-    __slots__ = ("finish_reason", "spec", "timings", "token_ids", "usage")
+    __slots__ = ("finish_reason", "logprobs", "spec", "timings", "token_ids", "usage")
 
     token_ids: list[int]
     finish_reason: FinishReason
     usage: Usage
     timings: Timings
     spec: Speculation
+    logprobs: list[TokenLogprob] | None
 
     def __new__(
         cls,
@@ -148,6 +171,7 @@ class Completion(_Text):
         usage: Usage,
         timings: Timings,
         spec: Speculation = Speculation(),
+        logprobs: list[TokenLogprob] | None = None,
     ) -> Completion:
         """Make a completion of ``text``."""
         self = super().__new__(cls, text)
@@ -156,6 +180,7 @@ class Completion(_Text):
         self.usage = usage
         self.timings = timings
         self.spec = spec
+        self.logprobs = logprobs
         return self
 
     @property
@@ -165,7 +190,7 @@ class Completion(_Text):
 
     def __getnewargs_ex__(self) -> tuple[tuple[str], dict[str, Any]]:
         """Let completions be copied and pickled."""
-        facts = ("token_ids", "finish_reason", "usage", "timings", "spec")
+        facts = ("token_ids", "finish_reason", "usage", "timings", "spec", "logprobs")
         return ((str(self),), {name: getattr(self, name) for name in facts})
 
     def __str__(self) -> str:
@@ -203,6 +228,7 @@ class ChatResult(Completion):
         usage: Usage,
         timings: Timings,
         spec: Speculation = Speculation(),
+        logprobs: list[TokenLogprob] | None = None,
     ) -> ChatResult:
         """Make a chat result that reads as ``content``."""
         self = super().__new__(
@@ -213,6 +239,7 @@ class ChatResult(Completion):
             usage=usage,
             timings=timings,
             spec=spec,
+            logprobs=logprobs,
         )
         assert isinstance(self, ChatResult)
         self.reasoning = reasoning

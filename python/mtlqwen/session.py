@@ -6,7 +6,7 @@ A session is messages; what was computed for them lies in the engine's prefix ca
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -19,10 +19,12 @@ from mtlqwen.generation import Generation
 from mtlqwen.prepare import Messages, Terms
 from mtlqwen.reader import Stream, collect
 from mtlqwen.result import ChatResult
-from mtlqwen.sampling import SamplingParams
+from mtlqwen.sampling import ChatKeywords, SamplingParams
 from mtlqwen.session_file import Settings, read_note, write_note
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from mtlqwen.areader import AsyncStream
     from mtlqwen.session_calls import SessionCalls
 
@@ -64,29 +66,19 @@ class Session:
         content: str | Messages,
         *,
         sampling: SamplingParams | None = None,
-        temperature: float | None = None,
-        seed: int | None = None,
-        max_tokens: int | None = None,
-        stop: str | Sequence[str] | None = None,
-        ignore_eos: bool | None = None,
-        thinking: bool | None = None,
         priority: int = 0,
         deadline_s: float | None = None,
+        **keywords: Unpack[ChatKeywords],
     ) -> ChatResult:
         """Say something, and return the answer.
 
         Args:
             content: what the user says; or messages to append, such as the results of tool calls:
                 ``[{"role": "tool", "content": "..."}]``.
-            sampling: how to choose, over the session's own; the keywords below go before it.
-            temperature: see `SamplingParams`, as for the other keywords.
-            seed: random seed.
-            max_tokens: tokens to generate at most, reasoning included.
-            stop: string or strings that end the answer.
-            ignore_eos: go on past end-of-turn tokens.
-            thinking: reason before the answer or not.
+            sampling: how to choose the tokens; it goes before the session's own.
             priority: as for `Engine.generate`.
             deadline_s: as for `Engine.generate`.
+            **keywords: the fields of `SamplingParams`; they go before ``sampling``.
 
         Returns:
             The answer as a `ChatResult`; ``usage.cached_tokens`` tells what was not computed again.
@@ -95,16 +87,8 @@ class Session:
             RuntimeError: a turn waits for its answer, or session or engine are closed.
             The same as `Engine.chat` besides.
         """
-        over = SamplingParams(
-            temperature=temperature,
-            seed=seed,
-            max_tokens=max_tokens,
-            stop=stop,
-            ignore_eos=ignore_eos,
-            thinking=thinking,
-        )
         terms = Terms(priority=priority, deadline_s=deadline_s)
-        turn, generation = self._begin(content, sampling, over, terms)
+        turn, generation = self._begin(content, sampling, keywords, terms)
         try:
             collect(self._engine._driver, [generation])
             return _finish(turn, generation)
@@ -116,14 +100,9 @@ class Session:
         content: str | Messages,
         *,
         sampling: SamplingParams | None = None,
-        temperature: float | None = None,
-        seed: int | None = None,
-        max_tokens: int | None = None,
-        stop: str | Sequence[str] | None = None,
-        ignore_eos: bool | None = None,
-        thinking: bool | None = None,
         priority: int = 0,
         deadline_s: float | None = None,
+        **keywords: Unpack[ChatKeywords],
     ) -> Stream:
         """Say something, and return an iterator over the answer as it comes.
 
@@ -132,29 +111,16 @@ class Session:
 
         Args:
             content: as for `say`, as all keywords.
-            sampling: how to choose.
-            temperature: see `SamplingParams`, as for the other keywords.
-            seed: random seed.
-            max_tokens: tokens to generate at most.
-            stop: string or strings that end the answer.
-            ignore_eos: go on past end-of-turn tokens.
-            thinking: reason before the answer or not.
+            sampling: as for `say`.
             priority: as for `Engine.generate`.
             deadline_s: as for `Engine.generate`.
+            **keywords: as for `say`.
 
         Raises:
             The same as `say`.
         """
-        over = SamplingParams(
-            temperature=temperature,
-            seed=seed,
-            max_tokens=max_tokens,
-            stop=stop,
-            ignore_eos=ignore_eos,
-            thinking=thinking,
-        )
         terms = Terms(priority=priority, deadline_s=deadline_s)
-        turn, generation = self._begin(content, sampling, over, terms)
+        turn, generation = self._begin(content, sampling, keywords, terms)
         try:
             return Stream(generation, self._engine._driver, self, partial(_end, turn, generation))
         except BaseException:
@@ -166,28 +132,15 @@ class Session:
         content: str | Messages,
         *,
         sampling: SamplingParams | None = None,
-        temperature: float | None = None,
-        seed: int | None = None,
-        max_tokens: int | None = None,
-        stop: str | Sequence[str] | None = None,
-        ignore_eos: bool | None = None,
-        thinking: bool | None = None,
         priority: int = 0,
         deadline_s: float | None = None,
+        **keywords: Unpack[ChatKeywords],
     ) -> ChatResult:
         """Say something, and return the answer: `say` in asyncio."""
         from mtlqwen import areader
 
-        over = SamplingParams(
-            temperature=temperature,
-            seed=seed,
-            max_tokens=max_tokens,
-            stop=stop,
-            ignore_eos=ignore_eos,
-            thinking=thinking,
-        )
         terms = Terms(priority=priority, deadline_s=deadline_s)
-        turn, generation = self._begin(content, sampling, over, terms)
+        turn, generation = self._begin(content, sampling, keywords, terms)
         try:
             await areader.collect(self._engine._driver, [generation])
             return _finish(turn, generation)
@@ -199,28 +152,15 @@ class Session:
         content: str | Messages,
         *,
         sampling: SamplingParams | None = None,
-        temperature: float | None = None,
-        seed: int | None = None,
-        max_tokens: int | None = None,
-        stop: str | Sequence[str] | None = None,
-        ignore_eos: bool | None = None,
-        thinking: bool | None = None,
         priority: int = 0,
         deadline_s: float | None = None,
+        **keywords: Unpack[ChatKeywords],
     ) -> AsyncStream:
         """Say something, and return an asynchronous iterator: `stream` in asyncio."""
         from mtlqwen.areader import AsyncStream
 
-        over = SamplingParams(
-            temperature=temperature,
-            seed=seed,
-            max_tokens=max_tokens,
-            stop=stop,
-            ignore_eos=ignore_eos,
-            thinking=thinking,
-        )
         terms = Terms(priority=priority, deadline_s=deadline_s)
-        turn, generation = self._begin(content, sampling, over, terms)
+        turn, generation = self._begin(content, sampling, keywords, terms)
         try:
             at_end = partial(_end, turn, generation)
             return AsyncStream(generation, self._engine._driver, self, at_end)
@@ -274,7 +214,7 @@ class Session:
         engine, messages = self._engine, self._conversation.messages
         engine._driver.check()
         note = write_note(messages, self._settings)
-        tools, thinking = self._settings.tools, self._settings.sampling.thinking
+        tools, thinking = self._settings.tools, self._settings.sampling.reasons
         token_ids = engine._prepare.format.shared_prefix(messages, tools, thinking)
         if not file.parent.is_dir():
             raise FileNotFoundError(f"[session] {file}: no such folder")
@@ -320,7 +260,7 @@ class Session:
         self,
         content: str | Messages,
         sampling: SamplingParams | None,
-        over: SamplingParams,
+        keywords: Mapping[str, Any],
         terms: Terms,
     ) -> tuple[Turn, Generation]:
         """Return the turn that ``content`` begins, and what generates its answer."""
@@ -329,7 +269,7 @@ class Session:
         turn = self._conversation.begin(plain_messages(messages))
         try:
             prepare, settings = self._engine._prepare, self._settings
-            params = prepare.params(sampling, over, settings.sampling)
+            params = prepare.params(sampling, keywords, settings.sampling)
             generation = prepare.turn(turn.messages, settings.tools, params, terms)
             turn.cancel = generation.cancel
             self._conversation.check_open("say")  # whoever closes it from now on cancels

@@ -7,7 +7,7 @@ from pathlib import Path
 from mtlqwen.chat import plain_messages, plain_tools
 from mtlqwen.conversation import Conversation
 from mtlqwen.driver import Core, Driver
-from mtlqwen.prepare import Preparer, Tools
+from mtlqwen.prepare import Preparer, Tools, check_single
 from mtlqwen.sampling import SamplingParams
 from mtlqwen.session import Session
 from mtlqwen.session_file import Settings
@@ -25,7 +25,7 @@ class SessionCalls:
         system: str | None = None,
         tools: Tools | None = None,
         sampling: SamplingParams | None = None,
-        thinking: bool | None = None,
+        thinking: bool | int | None = None,
     ) -> Session:
         """Begin a conversation that is gone on with turn by turn.
 
@@ -43,7 +43,7 @@ class SessionCalls:
         self._driver.check()
         self._prepare.format  # noqa: B018  a model without one is refused here
         over = SamplingParams(thinking=thinking)
-        self._prepare.params(sampling, over)
+        check_single(self._prepare.params(sampling, over.given()))
         if system is not None and not isinstance(system, str):
             raise TypeError(f"[session] system: no string (got {type(system).__name__})")
         settings = Settings(

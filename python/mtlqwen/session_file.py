@@ -6,8 +6,9 @@ Knows nothing of engines.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,13 +35,12 @@ def write_note(messages: Sequence[Message], settings: Settings) -> str:
     Raises:
         TypeError: they hold something that JSON does not know.
     """
-    sampling = asdict(settings.sampling)
     state = {
         "kind": KIND,
         "version": VERSION,
         "messages": list(messages),
         "tools": settings.tools,
-        "sampling": {name: value for name, value in sampling.items() if value is not None},
+        "sampling": _plain_sampling(settings.sampling.given()),
     }
     try:
         note = json.dumps(state, allow_nan=False)
@@ -67,7 +67,7 @@ def read_note(note: str, path: Path) -> tuple[list[Message], Settings]:
         if type(state["version"]) is not int or state["version"] != VERSION:
             raise ValueError(f"version unknown (got {state['version']!r}, want {VERSION})")
         _check_object("sampling", state["sampling"])
-        sampling = SamplingParams(**state["sampling"])
+        sampling = SamplingParams(**_whole_sampling(state["sampling"]))
         tools = None if state["tools"] is None else plain_tools(state["tools"])
         messages = plain_messages(state["messages"]) if state["messages"] != [] else []
     except (TypeError, ValueError, RecursionError) as error:
@@ -75,6 +75,22 @@ def read_note(note: str, path: Path) -> tuple[list[Message], Settings]:
             f"[session] {path}: its note is damaged or not a session's ({error})"
         ) from error
     return messages, Settings(tools=tools, sampling=sampling)
+
+
+def _plain_sampling(given: dict[str, Any]) -> dict[str, Any]:
+    """Return sampling parameters as JSON knows them: it has no infinity, so null forbids."""
+    if "logit_bias" not in given:
+        return given
+    pairs = [(token, None if bias == -math.inf else bias) for token, bias in given["logit_bias"]]
+    return given | {"logit_bias": pairs}
+
+
+def _whole_sampling(plain: dict[str, Any]) -> dict[str, Any]:
+    """Return what `_plain_sampling` was given."""
+    if not isinstance(plain.get("logit_bias"), list):
+        return plain
+    pairs = [(token, -math.inf if bias is None else bias) for token, bias in plain["logit_bias"]]
+    return plain | {"logit_bias": pairs}
 
 
 def _check_keys(name: str, value: object, want: set[str]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import codecs
 from collections.abc import Callable, Iterable
 
+from mtlqwen.loops import LoopDetector
 from mtlqwen.result import Kind, Piece
 
 # Added tokens that change the kind of what follows them.
@@ -66,6 +67,7 @@ class Transcript:
         calls: the raw text of each tool call.
         reasoning_tokens: how many tokens came while the kind was reasoning.
         stopped: a stop string has ended the text.
+        looping: repeats have ended it.
     """
 
     def __init__(
@@ -73,6 +75,8 @@ class Transcript:
         token_bytes: Callable[[int], bytes],
         *,
         stop: tuple[str, ...] = (),
+        min_tokens: int = 0,
+        repeat_limit: int | None = None,
         marks: dict[int, str] | None = None,
         kind: Kind = "text",
     ) -> None:
@@ -81,6 +85,8 @@ class Transcript:
         Args:
             token_bytes: the bytes that a token adds to the text.
             stop: stop strings, looked for in ``text`` only.
+            min_tokens: so many tokens come before the first in which they are looked for.
+            repeat_limit: see `LoopDetector`; all tokens count, of whatever kind.
             marks: token id -> one of `MARKS`; given for a chat.
             kind: the kind that the prompt leaves open.
         """
@@ -89,6 +95,8 @@ class Transcript:
         self._trim = marks is not None
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
         self._stop = StopMatcher(stop)
+        self._min_tokens = min_tokens
+        self._loops = None if repeat_limit is None else LoopDetector(repeat_limit)
         self._kind: Kind = kind
         self._outside: Kind = kind  # the kind that a tool call returns to
         self._pending: list[int] = []  # tokens whose text has not been shown
@@ -100,6 +108,7 @@ class Transcript:
         self.token_ids: list[int] = []
         self.calls: list[str] = []
         self.reasoning_tokens = 0
+        self.looping = False
 
     @property
     def stopped(self) -> bool:
@@ -114,7 +123,7 @@ class Transcript:
         """Take tokens in and return the pieces that can be shown now."""
         pieces: list[Piece] = []
         for token_id in token_ids:
-            if self.stopped:
+            if self.stopped or self.looping:
                 break
             self.token_ids.append(token_id)
             self._pending.append(token_id)
@@ -124,6 +133,7 @@ class Transcript:
                 pieces += self._turn(mark)
             else:
                 pieces += self._show(self._utf8.decode(self._token_bytes(token_id)))
+            self.looping = self._loops is not None and self._loops.feed(token_id)
         return pieces
 
     def finish(self) -> list[Piece]:
@@ -159,7 +169,7 @@ class Transcript:
         if self._trim and not self._begun:
             text = text.lstrip("\n")
             self._begun = bool(text)
-        if self._kind == "text":
+        if self._kind == "text" and len(self.token_ids) > self._min_tokens:
             text = self._stop.feed(text)
         return self._emit(text)
 

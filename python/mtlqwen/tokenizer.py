@@ -98,6 +98,14 @@ class Tokenizer:
             data = self._bytes[token_id] = self._make_bytes(token_id)
         return data
 
+    def token_text(self, token_id: int) -> str:
+        """Return how a token reads: the literal of an added one, else its bytes as text.
+
+        Bytes that are no whole characters become U+FFFD.
+        """
+        added = self._added_by_id.get(token_id)
+        return added.literal if added else self.token_bytes(token_id).decode("utf-8", "replace")
+
     def token_id(self, literal: str) -> int | None:
         """Return the id of the added token that reads ``literal``, if there is one."""
         token = self.added.get(literal)

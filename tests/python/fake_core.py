@@ -8,9 +8,27 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from mtlqwen.errors import CapacityError, FormatError
 from mtlqwen.options import CoreOptions
+
+# Keywords of `Core.submit` that this one only notes.
+CHOICE = {
+    "sample_index",
+    "top_k",
+    "top_p",
+    "min_p",
+    "presence_penalty",
+    "frequency_penalty",
+    "repetition_penalty",
+    "logit_bias",
+    "allowed_ids",
+    "bad_words",
+    "min_tokens",
+    "logprobs",
+    "thinking_budget",
+}
 
 # prompt ids -> the tokens that the model "generates", the stop token included if there is one
 Script = Callable[[list[int]], list[int]]
@@ -32,6 +50,8 @@ class FakePoll:
     draft_passes: int = 0
     drafted_tokens: int = 0
     accepted_tokens: int = 0
+    logprobs: list[float] = field(default_factory=list)
+    top_logprobs: list[list[tuple[int, float]]] = field(default_factory=list)
 
 
 @dataclass
@@ -48,6 +68,7 @@ class FakeSequence:
     checkpoint_at: Sequence[int] = ()
     cached_tokens: int = 0
     deadline: float | None = None
+    choice: dict[str, object] = field(default_factory=dict)
     made: list[int] = field(default_factory=list)
     read: int = 0
     finish_reason: str | None = None
@@ -99,6 +120,7 @@ class FakeCore:
         priority: int = 0,
         deadline_s: float | None = None,
         checkpoint_at: Sequence[int] = (),
+        **choice: object,
     ) -> int:
         self._check()
         if len(token_ids) > self.context:
@@ -111,6 +133,8 @@ class FakeCore:
             prompt, self.script(prompt), max_tokens, stop_ids, temperature, seed, priority
         )
         sequence.checkpoint_at = list(checkpoint_at)
+        assert choice.keys() <= CHOICE, choice
+        sequence.choice = choice
         sequence.cached_tokens = self._cached(prompt[:-1])
         if deadline_s is not None:
             sequence.deadline = time.monotonic() + deadline_s
@@ -159,9 +183,13 @@ class FakeCore:
         if state.error is not None:
             raise state.error
         tokens, state.read = state.made[state.read :], len(state.made)
+        n_top: Any = state.choice.get("logprobs")
+        asked = [] if n_top is None else tokens
         return FakePoll(
             tokens,
             state.finish_reason,
+            logprobs=[-token / 64 for token in asked],
+            top_logprobs=[[(k, -k / 64) for k in range(n_top)] for _ in asked],
             prompt_tokens=len(state.prompt),
             completion_tokens=len(state.made),
             cached_tokens=state.cached_tokens,

@@ -214,6 +214,7 @@ WRONG_CALLS: list[tuple[str, Callable[[Engine], object], type[Exception], str]] 
     ("NaN", lambda e: e.generate("a", temperature=float("nan")), ValueError, "temperature"),
     ("tokens", lambda e: e.generate("a", max_tokens=-1), ValueError, "max_tokens"),
     ("thinking", lambda e: e.stream("a", thinking=True), ValueError, "thinking: only for chats"),
+    ("a list", lambda e: e.stream(["a"]), TypeError, "not an integer (got 'a')"),  # type: ignore[arg-type]
     ("tools", lambda e: e.stream("a", tools=[]), ValueError, "tools: only with messages"),
     ("sampling", lambda e: e.generate("a", sampling={}), TypeError, "not SamplingParams"),  # type: ignore[call-overload]
     ("no messages", lambda e: e.chat([]), ValueError, "messages: empty"),

@@ -93,11 +93,14 @@ def test_no_point_loses_a_token(make_engine: MakeEngine, say: Say) -> None:
     engine.step()
     number = 1
     while True:
-        handle, other = engine.submit("x"), engine.submit("y", stop="Z")
+        handle, other = engine.submit("x"), engine.submit("y", stop="Z", logprobs=1)
         hit = interrupted(number, handle.result)
         assert handle.result() == "".join(handle) == SAID, number
         assert other.result() == "".join(other) == SAID, number
         assert len(handle.result().token_ids) == len(SAID) + 1
+        logprobs = other.result().logprobs
+        assert logprobs is not None
+        assert [each.token_id for each in logprobs] == other.result().token_ids, number
         if not hit:
             break
         number += 1

@@ -322,7 +322,9 @@ def test_wrong_arguments(engine: Engine, tmp_path: Path) -> None:
         (lambda: engine.session(3), TypeError, "[session] system: no string (got int)"),  # type: ignore[arg-type]
         (lambda: engine.session(tools=[{}]), ValueError, "[chat] tools[0]: no name"),
         (lambda: engine.session(sampling=3), TypeError, "not SamplingParams"),  # type: ignore[arg-type]
-        (lambda: engine.session(thinking=1), TypeError, "thinking"),  # type: ignore[arg-type]
+        (lambda: engine.session(thinking=-1), ValueError, "thinking: out of range (got -1"),
+        (lambda: engine.session(sampling=SamplingParams(n=2)), ValueError, "[sampling] n: only"),
+        (lambda: engine.session().say("a", n=2), ValueError, "[sampling] n: only"),  # type: ignore[call-arg]
         (lambda: engine.session().say(3), TypeError, "[chat] messages: not a list"),  # type: ignore[arg-type]
         (lambda: engine.session().say([]), ValueError, "[chat] messages: empty"),
         (lambda: engine.session().say([{"role": "x"}]), ValueError, "unknown role"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,21 @@ def test_a_saved_session_goes_on_elsewhere(
     assert core.submitted[0].temperature == 0.5
 
 
+def test_all_of_sampling_is_saved(engine: Engine, tmp_path: Path) -> None:
+    sampling = SamplingParams(
+        logit_bias={3: -math.inf, 4: 1.5},
+        bad_words=["a", [1, 2]],
+        allowed_token_ids=range(300),
+        top_p=0.5,
+        thinking=0,
+    )
+    session = engine.session(sampling=sampling)
+    session.save(tmp_path / "a")
+    loaded = engine.load_session(tmp_path / "a")._settings.sampling
+    assert loaded == sampling
+    assert loaded.thinking is not False
+
+
 @pytest.mark.parametrize("system", [None, "s"])
 def test_a_session_without_turns_can_be_saved(
     engine: Engine, tmp_path: Path, system: str | None
@@ -82,7 +98,9 @@ DAMAGE: list[tuple[Callable[[str], str], str]] = [
     (damaged(lambda s: s.update(tools=[{}])), "tools[0]: no name"),
     (damaged(lambda s: s.update(sampling=None)), "sampling: not an object"),
     (damaged(lambda s: s["sampling"].update(seed=-1)), "seed: out of range"),
-    (damaged(lambda s: s["sampling"].update(top_p=1)), "unexpected keyword"),
+    (damaged(lambda s: s["sampling"].update(logit_bias=[1])), "its note is damaged"),
+    (damaged(lambda s: s["sampling"].update(logit_bias=[[1, "x"]])), "logit_bias: not a number"),
+    (damaged(lambda s: s["sampling"].update(top_a=1)), "unexpected keyword"),
 ]
 
 

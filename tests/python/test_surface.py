@@ -10,7 +10,7 @@ from pathlib import Path
 
 import mtlqwen
 import pytest
-from mtlqwen import cli
+from mtlqwen import SamplingParams, cli
 from mtlqwen.progress import Line, make_progress
 from mtlqwen.screen import Screen
 
@@ -146,6 +146,35 @@ def test_console_script_says_how_to_make_the_engine(
         (("m",), {"threads": 2, "spec": "dflash", "drafter": "owner/d:Q8_0"}),
         (("m",), {"threads": None, "spec": "auto", "drafter": None}),
     ]
+
+
+def test_console_script_passes_sampling_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+
+    class Fake:
+        def __init__(self, *_: object, **__: object) -> None: ...
+
+        def __enter__(self) -> Fake:
+            return self
+
+        def __exit__(self, *_: object) -> None: ...
+
+        def stream(self, prompt: object, **options: object) -> None:
+            asked.append(options)
+            raise RuntimeError("enough")
+
+    monkeypatch.setattr("mtlqwen.engine.Engine", Fake)
+    given = ["-n3", "-t0.5", "--top-k=20", "--top-p=0.9", "--min-p=0.1", "--seed=4", "--stop=x"]
+    assert cli.main(["generate", "m", "a", *given]) == cli.main(["chat", "m", "a"]) == 1
+    sampling = SamplingParams(
+        max_tokens=3, temperature=0.5, top_k=20, top_p=0.9, min_p=0.1, seed=4, stop="x"
+    )
+    assert asked == [{"sampling": sampling}, {"sampling": SamplingParams(), "thinking": None}]
+
+
+def test_console_script_refuses_a_wrong_probability(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["generate", "tiny", "x", "--top-p", "0"]) == 1
+    assert "[sampling] top_p: out of range (got 0" in capsys.readouterr().err
 
 
 def test_console_script_refuses_a_drafter_of_no_use(capsys: pytest.CaptureFixture[str]) -> None:

@@ -174,11 +174,17 @@ def test_the_document_of_sessions_runs(root: Path) -> None:
     assert re.fullmatch(r"I live in Ankara[.] [1-9]\d* of \d+", shown[1])
 
 
+def test_the_document_of_sampling_runs(root: Path) -> None:
+    shown = run_blocks(root / "docs/sampling.md").splitlines()
+    assert re.fullmatch(r"'5' -\d[.]\d+ \['5', '6'\]", shown[-1])
+
+
 @pytest.mark.parametrize(
     "module",
     [
         "__init__",
         "sampling",
+        "loops",
         "template",
         "chat",
         "tokenizer",
