@@ -32,3 +32,13 @@ def kernels() -> str:
 
     assert _core.__file__
     return str(Path(_core.__file__).parent / "kernels.metallib")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest slow tests first: towards the end processes take short ones from each other."""
+
+    def limit(item: pytest.Item) -> float:
+        mark = item.get_closest_marker("timeout") if item.get_closest_marker("slow") else None
+        return float(mark.args[0]) if mark else 0.0
+
+    items.sort(key=limit, reverse=True)
