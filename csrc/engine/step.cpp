@@ -257,6 +257,7 @@ void Engine::count_committed_locked(const StepRecord& record, const Decoded& dec
   if (policy_) observe_locked(record, decoded, step_s);
   stats_.step_s += step_s;
   stats_.gpu_s += gpu_s;
+  stats_.arena_bytes = runtime_->forward.arena_bytes();  // arrays of edits grow
   stats_.outside_s += step_s - gpu_s;
 }
 

@@ -85,8 +85,8 @@ void Control::pack_query(const PackedQuery& packed, uint32_t index) {
 
 void Control::pack_samples(const PackedQuery& packed) {
   const Query& query = packed.query;
-  const uint32_t mask =
-      packed.edits != nullptr ? pack_mask(packed.edits->mask()) : MTLQWEN_NO_INDEX;
+  const bool has_mask = packed.edits != nullptr && packed.n_sampled() > 0;
+  const uint32_t mask = has_mask ? pack_mask(packed.edits->mask()) : MTLQWEN_NO_INDEX;
   for (uint32_t i = 0; i < packed.n_sampled(); ++i, ++n_logit_rows_) {
     const uint32_t row = query.count - packed.n_sampled() + i;
     at<uint32_t>(buffers_.logit_rows)[n_logit_rows_] = query.first_row + row;

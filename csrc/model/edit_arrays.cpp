@@ -13,9 +13,9 @@ namespace {
 
 constexpr uint32_t kLeast = 1024;  // elements of an array
 
-// Rows of a query that are edited: those that are sampled, from the first to the last.
-bool is_edited(const PackedQuery& packed, uint32_t row) {
-  return packed.edits != nullptr && packed.edits->edits(packed.n_generated + row);
+// A part of a prompt behind which nothing is sampled has none.
+bool has_edits(const PackedQuery& packed) {
+  return packed.edits != nullptr && packed.n_sampled() > 0;
 }
 
 }  // namespace
@@ -52,7 +52,7 @@ void EditArrays::lay_out(const Sizes& sizes) {
 EditArrays::Sizes EditArrays::sizes_of(std::span<const PackedQuery> queries) {
   Sizes sizes;
   for (const PackedQuery& packed : queries) {
-    if (packed.edits == nullptr || packed.n_sampled() == 0) continue;
+    if (!has_edits(packed)) continue;
     const auto n_entries = static_cast<uint32_t>(packed.edits->entries().size());
     const uint32_t rows = packed.n_sampled();
     sizes.saved += rows * (n_entries + packed.query.width);
@@ -73,7 +73,6 @@ void EditArrays::grow(const Sizes& wanted, Program& program) {
                     .tails = room(room_.tails, wanted.tails)};
   if (sizes == room_) return;
   const EditSpans before = spans_;
-  const Arena old = std::move(*arena_);  // until the program has forgotten it
   lay_out(sizes);
   program.rebind(before.args, spans_.args);
   program.rebind(before.saved, spans_.saved);
@@ -89,7 +88,7 @@ uint32_t EditArrays::pack(std::span<const PackedQuery> queries, Program& program
   used_ = {};
   uint32_t first_logit = 0;
   for (const PackedQuery& packed : queries) {
-    if (packed.edits != nullptr) add_query(packed, first_logit);
+    if (has_edits(packed)) add_query(packed, first_logit);
     first_logit += packed.n_sampled();
   }
   return n_edits_;
@@ -111,7 +110,7 @@ void EditArrays::add_query(const PackedQuery& packed, uint32_t first_logit) {
   const uint32_t first_tail = put(spans_.tails, used_.tails, packed.tail);
   const Query& query = packed.query;
   for (uint32_t i = 0; i < packed.n_sampled(); ++i) {
-    if (!is_edited(packed, i)) continue;
+    if (!edits.edits(packed.n_generated + i)) continue;
     EditArgs args = edits.args(packed.n_generated + i);
     args.row = first_logit + i;
     args.first_entry = first_entry;

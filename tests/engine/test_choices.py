@@ -208,24 +208,32 @@ def test_no_width_of_drafts_changes_a_text(
     check_drafts(kernels, spec, width, many)
 
 
-def test_counted_tokens_outgrow_every_array(kernels: str, prompts: list[list[int]]) -> None:
-    """Thousands of biases and words: the arrays grow, and the text is the oracle's."""
+@pytest.mark.parametrize("n_prompt", [1, 300])
+def test_what_texts_hold_outgrows_every_array(kernels: str, n_prompt: int) -> None:
+    """Thousands of biases and words, also while a prompt takes several passes."""
     engine = open_engine(kernels, "off")
-    prompt = prompts[0]
-    before = int(engine.stats()["memory_bytes"])
+    before = engine.stats()
+    prompt = [1000 + i % 700 for i in range(n_prompt)]
     options = Options(
-        logit_bias={i: 0.01 * (i % 7) for i in range(2000)},
-        bad_words=[[i, i + 1, i + 2] for i in range(1500)],
+        logit_bias={i: 0.01 * (i % 7) for i in range(5000)},
+        bad_words=[[i, i + 1, i + 2] for i in range(3000)],
         frequency_penalty=0.3,
     )
     run = submit(engine, prompt, options, [], n_tokens=8)
     run_all(engine, [run], logits=True)
     check(run, prompt, options, [])
-    assert int(engine.stats()["memory_bytes"]) > before
-    plain = texts(engine, [(prompt, Options())], [])[0]
+    grown = engine.stats()
+    assert int(grown["arena_bytes"]) > int(before["arena_bytes"])
+    parts = ("weights_copied_bytes", "arena_bytes", "pool_bytes")
+    more = [sum(int(stats[part]) for part in parts) for stats in (before, grown)]
+    assert int(grown["memory_bytes"]) - int(before["memory_bytes"]) == more[1] - more[0]
+    plain = submit(engine, prompt, Options(), [], n_tokens=8)
+    run_all(engine, [plain])
     engine.close()
     again = open_engine(kernels, "off")
-    assert texts(again, [(prompt, Options())], [])[0] == plain
+    alone = submit(again, prompt, Options(), [], n_tokens=8)
+    run_all(again, [alone])
+    assert alone.token_ids == plain.token_ids
     again.close()
 
 
