@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from mtlqwen.result import Kind, ToolCall
@@ -23,6 +23,7 @@ from mtlqwen.tokenizer import Tokenizer
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 _PRIVATE_USE = range(0xE000, 0xF8FF)
+_MAX_STEPS = 8  # from one schema to another, in a tool's
 
 
 class ChatFormat:
@@ -205,9 +206,12 @@ def parse_tool_calls(
     calls = []
     for text in texts:
         for name, body in _FUNCTION.findall(text):
-            properties = _properties(schemas.get(name, {}))
-            pairs = _parameters(body)
-            arguments = {key: _typed(value, properties.get(key)) for key, value in pairs}
+            parameters = schemas.get(name, {}).get("parameters")
+            properties = _mapping(_mapping(parameters).get("properties"))
+            arguments = {
+                key: _typed(value, kinds_of(properties.get(key), parameters))
+                for key, value in _parameters(body)
+            }
             calls.append(ToolCall(name, arguments))
     return calls
 
@@ -233,13 +237,11 @@ def _parameters(body: str) -> Iterable[tuple[str, str]]:
         start = _PARAMETER.search(body, end.end()) if end else None
 
 
-def _typed(text: str, schema: Any) -> Any:
-    """Return a parameter's text as the type that its schema asks for, else as it is."""
-    kind = schema.get("type") if isinstance(schema, Mapping) else None
-    kinds = kind if isinstance(kind, list) else [kind]
+def _typed(text: str, kinds: Collection[object]) -> Any:
+    """Return a parameter's text as one of the types that its schema names, else as it is."""
     if "null" in kinds and text == "null":
         return None
-    if "string" in kinds or kind is None:
+    if "string" in kinds or not kinds:
         return text
     if "boolean" in kinds and text.lower() in ("true", "false"):
         return text.lower() == "true"
@@ -250,6 +252,50 @@ def _typed(text: str, schema: Any) -> Any:
     if "integer" in kinds and isinstance(value, float) and value.is_integer():
         value = int(value)
     return value if any(_is_kind(value, name) for name in kinds) else text
+
+
+def resolved(schema: object, root: object) -> Mapping[str, Any]:
+    """Return a schema, or the one in ``root`` that it refers to."""
+    for _ in range(_MAX_STEPS):
+        name = _mapping(schema).get("$ref")
+        if not isinstance(name, str):
+            break
+        schema = root
+        for part in name.removeprefix("#/").split("/"):
+            schema = _mapping(schema).get(part.replace("~1", "/").replace("~0", "~"))
+    return _mapping(schema)
+
+
+def kinds_of(schema: object, root: object) -> list[object]:
+    """Return the types of JSON values that a schema in ``root`` names; none: it names none."""
+    kinds: list[object] = []
+    todo = [schema]
+    seen: set[int] = set()
+    while todo:
+        part = resolved(todo.pop(), root)
+        if id(part) in seen:
+            continue
+        seen.add(id(part))
+        kind = part.get("type")
+        values = part.get("enum", [part["const"]] if "const" in part else None)
+        branches = part.get("anyOf", part.get("oneOf"))
+        if kind is not None:
+            kinds += kind if isinstance(kind, list) else [kind]
+        elif isinstance(values, list):
+            kinds += map(_kind_of_value, values)
+        elif isinstance(branches, list):
+            todo += branches
+        else:
+            return []  # anything fits
+    return kinds
+
+
+def _kind_of_value(value: object) -> str:
+    return next((name for name in _TYPES if _is_kind(value, name)), "string")
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
 
 
 _TYPES: dict[str, type | tuple[type, ...]] = {
@@ -275,12 +321,6 @@ def _no_constant(word: str) -> None:
 def _function(tool: Mapping[str, Any]) -> Mapping[str, Any]:
     function = tool.get("function", tool)
     return function if isinstance(function, Mapping) else {}
-
-
-def _properties(function: Mapping[str, Any]) -> Mapping[str, Any]:
-    parameters = function.get("parameters")
-    properties = parameters.get("properties") if isinstance(parameters, Mapping) else None
-    return properties if isinstance(properties, Mapping) else {}
 
 
 def _listed(messages: object) -> list[Any]:

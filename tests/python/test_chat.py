@@ -161,6 +161,24 @@ def test_arguments_are_typed_by_the_schema(key: str, text: str, value: object) -
     assert type(call.arguments[key]) is type(value)
 
 
+@pytest.mark.parametrize(
+    ("text", "value"), [("5", 5), ("null", None), ("[1]", [1]), ("x", "x"), ("1.5", "1.5")]
+)
+def test_arguments_are_typed_by_what_their_schema_refers_to(text: str, value: object) -> None:
+    parts = [{"type": "integer"}, {"$ref": "#/$defs/a~1b"}, {"enum": [None]}]
+    parameters: dict[str, Any] = {
+        "properties": {"x": {"anyOf": parts}, "s": {"anyOf": [*parts, {"const": "s"}]}},
+        "$defs": {"a/b": {"type": "array"}, "self": {"$ref": "#/$defs/self"}},
+    }
+    parameters["properties"]["self"] = {"$ref": "#/$defs/self"}
+    parameters["properties"]["loop"] = {"anyOf": [{"$ref": "#/properties/loop"}] * 50}
+    (call,) = parse_tool_calls(
+        [call_text(x=text, s=text, loop=text, self=text)], [{"name": "f", "parameters": parameters}]
+    )
+    as_text = None if text == "null" else text
+    assert call.arguments == {"x": value, "s": as_text, "loop": text, "self": text}
+
+
 def test_several_calls_and_broken_ones() -> None:
     one = call_text(s="a", i="1")
     assert parse_tool_calls([one, one], TOOLS) == [ToolCall("f", {"s": "a", "i": 1})] * 2
