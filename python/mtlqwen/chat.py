@@ -46,32 +46,70 @@ class ChatFormat:
         messages: Sequence[Mapping[str, Any]],
         tools: Sequence[Mapping[str, Any]] | None,
         thinking: bool | None,
+        options: Mapping[str, Any] | None = None,
     ) -> list[int]:
         """Return the prompt's token ids, up to where the assistant begins to write.
 
+        Args:
+            messages: what was said.
+            tools: schemas of functions.
+            thinking: what the template calls ``enable_thinking``.
+            options: other variables of the template, such as ``reasoning_effort``.
+
         Raises:
             TypeError: messages or tools are not of the form that chats have.
-            ValueError: they are empty, or the template refuses them.
+            ValueError: they are empty, the template refuses them, or does not know an option.
             ModelError: the template itself fails.
         """
+        rendered, guard = self._rendered(messages, tools, thinking, options)
+        return self._tokenizer.encode_parts(rendered, lambda run: run.replace(guard, ""))
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None,
+        thinking: bool | None,
+        options: Mapping[str, Any] | None = None,
+    ) -> str:
+        """Return the prompt's text; what users wrote cannot be told from what the template did."""
+        rendered, guard = self._rendered(messages, tools, thinking, options)
+        return rendered.replace(guard, "")
+
+    def _rendered(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None,
+        thinking: bool | None,
+        options: Mapping[str, Any] | None,
+    ) -> tuple[str, str]:
+        """Return the text of a prompt with its guards, and the guard."""
         plain = plain_messages(messages)
         listed_tools = None if tools is None else plain_tools(tools)
         guard = self._unused_character((plain, listed_tools))
         variables: dict[str, Any] = {
             "messages": [self._guarded_message(message, guard) for message in plain],
             "tools": self._guarded(listed_tools, guard) or None,
+            "documents": None,
             "add_generation_prompt": True,
         }
         if thinking is not None:
             variables["enable_thinking"] = thinking
-        rendered = self._template.render(variables)
-        return self._tokenizer.encode_parts(rendered, lambda run: run.replace(guard, ""))
+        for name, value in (options or {}).items():
+            if name not in self._template.variables:
+                known = ", ".join(sorted(self._template.variables - variables.keys()))
+                raise ValueError(
+                    f"[chat] {name}: unknown to this model's template (got {value!r}; it reads "
+                    f"{known or 'no options'}); leave it out"
+                )
+            variables[name] = value
+        return self._template.render(variables), guard
 
     def shared_prefix(
         self,
         messages: Sequence[Mapping[str, Any]],
         tools: Sequence[Mapping[str, Any]] | None,
         thinking: bool | None,
+        options: Mapping[str, Any] | None = None,
     ) -> list[int]:
         """Return the tokens that the next prompt of a conversation begins with, whatever is said.
 
@@ -80,7 +118,7 @@ class ChatFormat:
         """
         called = bool(messages) and bool(messages[-1].get("tool_calls"))
         said = [] if called else [{"role": "user", "content": "."}]
-        token_ids = self.encode([*messages, *said], tools, thinking)
+        token_ids = self.encode([*messages, *said], tools, thinking, options)
         ends = [0, 0, *self.boundaries(token_ids)]
         return token_ids[: ends[-1] if called else ends[-2]]
 
@@ -341,21 +379,42 @@ def _checked(index: int, message: object) -> dict[str, Any]:
         got = type(message["content"]).__name__
         raise TypeError(f"[chat] messages[{index}]: content is no string (got {got})")
     plain: dict[str, Any] = _plain(message)
-    for call in plain.get("tool_calls") or []:
-        _parse_arguments(call)
+    _check_parts(index, plain.get("content"))
+    calls = plain.get("tool_calls") or []
+    if not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
+        raise TypeError(f"[chat] messages[{index}]: tool_calls are no list of calls")
+    for call in calls:
+        _parse_arguments(index, call)
     return plain
 
 
-def _parse_arguments(call: object) -> None:
+def _check_parts(index: int, content: object) -> None:
+    """Refuse what no text is: templates would write a place for it that nothing fills."""
+    for part in content if isinstance(content, list) else ():
+        kind = part.get("type", "text") if isinstance(part, dict) else "text"
+        if kind != "text" or (isinstance(part, dict) and not isinstance(part.get("text"), str)):
+            raise ValueError(
+                f"[chat] messages[{index}]: a part of the content is no text (got {kind!r}, want "
+                '{"type": "text", "text": ...}); pictures and sounds cannot be read'
+            )
+
+
+def _parse_arguments(index: int, call: dict[str, Any]) -> None:
     """Turn arguments that came as JSON text into a dict: templates want that."""
-    function = call.get("function", call) if isinstance(call, dict) else None
-    if isinstance(function, dict) and isinstance(function.get("arguments"), str):
-        try:
-            arguments = json.loads(function["arguments"])
-        except ValueError:
-            return
-        if isinstance(arguments, dict):
-            function["arguments"] = arguments
+    function = call.get("function", call)
+    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+        raise ValueError(f"[chat] messages[{index}]: a tool call has no name (got {call!r:.80})")
+    given = function.get("arguments") or {}
+    try:
+        arguments = json.loads(given) if isinstance(given, str) else given
+    except (ValueError, RecursionError):
+        arguments = None
+    if not isinstance(arguments, dict):
+        raise ValueError(
+            f"[chat] messages[{index}]: arguments of {function['name']} are no JSON object (got "
+            f"{given!r:.80})"
+        )
+    function["arguments"] = arguments
 
 
 def _plain(value: Any) -> Any:

@@ -126,7 +126,7 @@ class Preparer:
                 "checkpoints stand at the ends of its messages"
             )
         check_single(params)
-        token_ids = self.format.encode(messages, tools, params.reasons)
+        token_ids = self.format.encode(messages, tools, params.reasons, params.template_options)
         schemas = None if tools is None else check_tools(tools)
         request = self._request(token_ids, params, terms, self.format.boundaries(token_ids))
         if params.thinking_budget is not None:
@@ -174,8 +174,9 @@ class Preparer:
 
     def _texts(self, prompt: object, params: SamplingParams, terms: Terms) -> list[Generation]:
         """Return ``n`` generations that continue one prompt."""
-        if params.thinking is not None:
-            raise ValueError("[sampling] thinking: only for chats (got a plain prompt)")
+        for name in ("thinking", *params.template_options):
+            if getattr(params, name) is not None:
+                raise ValueError(f"[sampling] {name}: only for chats (got a plain prompt)")
         first = self._plain_request(prompt, params, terms)
         others = [replace(first, sample_index=index) for index in range(1, params.n or 1)]
         make_result = partial(_make_completion, self.tokenizer)

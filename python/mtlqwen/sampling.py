@@ -59,6 +59,10 @@ class SamplingParams:
             so many of the likeliest in its place, before all of the options above change it.
         thinking: for chats: reason before the answer, or not; or how many tokens of reasoning there
             may be before it is cut off and the answer begins. Unset: as the model's template says.
+        preserve_thinking: for chats: keep the reasoning of all earlier turns in the prompt, or only
+            that since the last user message. For models whose template reads it (3.6, 3.8).
+        reasoning_effort: for chats: what the template of a model knows (3.8: ``"low"``,
+            ``"medium"``, ``"xhigh"``).
 
     Raises:
         TypeError: a value has the wrong type.
@@ -89,6 +93,8 @@ class SamplingParams:
     repeat_limit: int | None = None
     logprobs: int | None = None
     thinking: bool | int | None = None
+    preserve_thinking: bool | None = None
+    reasoning_effort: str | None = None
 
     def __post_init__(self) -> None:
         """Check every value that was given and bring it to one form: sequences become tuples."""
@@ -128,6 +134,12 @@ class SamplingParams:
         return None if self.thinking is None else self.thinking is not False
 
     @property
+    def template_options(self) -> dict[str, Any]:
+        """What the template of a chat is told beside ``reasons``."""
+        names = ("preserve_thinking", "reasoning_effort")
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
+
+    @property
     def thinking_budget(self) -> int | None:
         """How many tokens of reasoning there may be."""
         return None if isinstance(self.thinking, bool) else self.thinking
@@ -139,7 +151,7 @@ OPTIONS = tuple(field.name for field in fields(SamplingParams))
 class Keywords(TypedDict, total=False):
     """The fields of `SamplingParams` as keywords of a call, but for those that need more.
 
-    ``n`` decides what `Engine.generate` returns, and ``thinking`` is for chats.
+    ``n`` decides what `Engine.generate` returns, and ``thinking`` and its like are for chats.
     """
 
     temperature: float | None
@@ -166,6 +178,8 @@ class ChatKeywords(Keywords, total=False):
     """The same for chats."""
 
     thinking: bool | int | None
+    preserve_thinking: bool | None
+    reasoning_effort: str | None
 
 
 def params_of(keywords: Mapping[str, Any]) -> SamplingParams:

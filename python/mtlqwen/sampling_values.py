@@ -72,6 +72,12 @@ def _top_p(name: str, value: object) -> float:
     return number
 
 
+def _word(name: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"[sampling] {name}: no string (got {type(value).__name__})")
+    return str(value)
+
+
 def _thinking(name: str, value: object) -> bool | int:
     if isinstance(value, bool):
         return value
@@ -172,4 +178,6 @@ _CHECKS: dict[str, Callable[[str, object], object]] = {
     "repeat_limit": _integer(MIN_REPEATS, MAX_TOKENS),
     "logprobs": _integer(0, MAX_TOP_LOGPROBS),
     "thinking": _thinking,
+    "preserve_thinking": _flag,
+    "reasoning_effort": _word,
 }

@@ -16,7 +16,8 @@ from typing import Any
 
 from jinja2 import nodes
 from jinja2.exceptions import SecurityError
-from jinja2.ext import loopcontrols
+from jinja2.ext import Extension, loopcontrols
+from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 from jinja2.visitor import NodeTransformer
@@ -124,6 +125,16 @@ class _Meter(NodeTransformer):
         return nodes.ExprStmt(pay, lineno=node.lineno)
 
 
+class _Generation(Extension):
+    """``{% generation %}`` marks what trainers learn from; it renders as what it holds."""
+
+    tags = {"generation"}  # noqa: RUF012  Jinja's own form
+
+    def parse(self, parser: Parser) -> list[nodes.Node]:
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+
 class Environment(ImmutableSandboxedEnvironment):
     """The sandbox with a budget and what the templates of the hub expect."""
 
@@ -134,7 +145,7 @@ class Environment(ImmutableSandboxedEnvironment):
         super().__init__(
             trim_blocks=True,
             lstrip_blocks=True,
-            extensions=[loopcontrols],
+            extensions=[loopcontrols, _Generation],
             finalize=self.pay_value,
         )
         self._local = threading.local()

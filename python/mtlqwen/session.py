@@ -214,8 +214,10 @@ class Session:
         engine, messages = self._engine, self._conversation.messages
         engine._driver.check()
         note = write_note(messages, self._settings)
-        tools, thinking = self._settings.tools, self._settings.sampling.reasons
-        token_ids = engine._prepare.format.shared_prefix(messages, tools, thinking)
+        tools, sampling = self._settings.tools, self._settings.sampling
+        token_ids = engine._prepare.format.shared_prefix(
+            messages, tools, sampling.reasons, sampling.template_options
+        )
         if not file.parent.is_dir():
             raise FileNotFoundError(f"[session] {file}: no such folder")
         return engine._core.save_checkpoint(str(file), token_ids, note, with_state=True)

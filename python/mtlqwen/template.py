@@ -7,6 +7,7 @@ loop round, macro call and character it makes is paid from a budget. Knows nothi
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from typing import Any
 
 from mtlqwen.errors import ModelError
@@ -40,6 +41,14 @@ class ChatTemplate:
             self._template = self._environment.from_string(source)
         except (TemplateError, MemoryError, RecursionError, SyntaxError, ValueError) as error:
             raise ModelError(f"[chat] template: not valid Jinja ({error})") from error
+
+    @cached_property
+    def variables(self) -> frozenset[str]:
+        """The names that the template reads and does not set itself."""
+        from jinja2 import meta
+
+        tree = self._environment.parse(self.source)
+        return frozenset(meta.find_undeclared_variables(tree)) - self._environment.globals.keys()
 
     def render(self, variables: Mapping[str, Any]) -> str:
         """Return the text that the template makes of ``variables``.

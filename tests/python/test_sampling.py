@@ -130,7 +130,8 @@ def test_keywords_of_calls_are_the_fields() -> None:
     kinds = SamplingParams.__annotations__
     assert tuple(kinds) == OPTIONS
     assert ChatKeywords.__annotations__.keys() | {"n"} == kinds.keys()
-    assert Keywords.__annotations__.keys() | {"n", "thinking"} == kinds.keys()
+    chats = {"thinking", "preserve_thinking", "reasoning_effort"}
+    assert Keywords.__annotations__.keys() | {"n"} | chats == kinds.keys()
     for keywords in (Keywords, ChatKeywords):
         for name, kind in keywords.__annotations__.items():
             assert kind.__forward_arg__ == kinds[name]
