@@ -14,17 +14,19 @@ from itertools import starmap
 from typing import Any, TypeAlias, TypeGuard
 
 from mtlqwen.assets import Assets
-from mtlqwen.chat import ChatFormat, check_tools, parse_tool_calls
+from mtlqwen.chat import ChatFormat
 from mtlqwen.checks import check_integer, check_number, is_listing, listed
 from mtlqwen.driver import Core, Driver
 from mtlqwen.errors import ModelError
 from mtlqwen.generation import Facts, Generation
+from mtlqwen.messages import check_tools
 from mtlqwen.request import Request, Wishes
 from mtlqwen.result import ChatResult, Completion, Kind, TokenLogprob
 from mtlqwen.sampling import SamplingParams, params_of
 from mtlqwen.stream import Transcript
 from mtlqwen.template import ChatTemplate
 from mtlqwen.tokenizer import Tokenizer
+from mtlqwen.tool_calls import parse_tool_calls
 
 Prompt: TypeAlias = str | Sequence[int]
 Prompts: TypeAlias = list[str] | Sequence[Sequence[int]]

@@ -12,10 +12,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from mtlqwen.chat import plain_messages
 from mtlqwen.checks import check_integer
 from mtlqwen.conversation import Conversation, Turn, user_positions
 from mtlqwen.generation import Generation
+from mtlqwen.messages import plain_messages
 from mtlqwen.prepare import Messages, Terms
 from mtlqwen.reader import Stream, collect
 from mtlqwen.result import ChatResult

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mtlqwen.chat import plain_messages, plain_tools
 from mtlqwen.conversation import Conversation
 from mtlqwen.driver import Core, Driver
+from mtlqwen.messages import plain_messages, plain_tools
 from mtlqwen.prepare import Preparer, Tools, check_single
 from mtlqwen.sampling import SamplingParams
 from mtlqwen.session import Session

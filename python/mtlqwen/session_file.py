@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mtlqwen.chat import plain_messages, plain_tools
 from mtlqwen.conversation import Message
 from mtlqwen.errors import FormatError
+from mtlqwen.messages import plain_messages, plain_tools
 from mtlqwen.sampling import SamplingParams
 
 KIND = "mtlqwen session"

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mtlqwen import ToolCall
-from mtlqwen.chat import ChatFormat, parse_tool_calls
+from mtlqwen.chat import ChatFormat
 from mtlqwen.template import ChatTemplate
 from mtlqwen.tokenizer import Tokenizer
+from mtlqwen.tool_calls import parse_tool_calls
 from python.conftest import CONTROL, TEMPLATE, USER_DEFINED
 
 
