@@ -11,8 +11,12 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unicodedata import category
 
 from mtlqwen.errors import FormatError, ModelError
 
@@ -29,6 +33,7 @@ _PATTERNS = {"qwen35": _QWEN35, "qwen2": _QWEN2}
 
 # tokenizer.ggml.token_type of a GGUF file
 _CONTROL, _USER_DEFINED, _UNUSED = 3, 4, 5
+_CHARS = range(0x110000)
 _MAX_ADDED = 4096  # Qwen has 33; a hostile file may not make the matcher huge
 
 
@@ -70,9 +75,16 @@ class Tokenizer:
         self._bytes: dict[int, bytes] = {}
         self._to_byte = _unicode_to_byte()
 
-    def encode(self, text: str) -> list[int]:
-        """Return the token ids of ``text``; literals of added tokens in it become those tokens."""
-        return self.encode_parts(text, lambda run: run)
+    def encode(self, text: str, *, plain: bool = False) -> list[int]:
+        """Return the token ids of ``text``.
+
+        Args:
+            text: what to encode.
+            plain: whether literals of added tokens (``<|im_end|>``, ``<think>``) stay text: for
+                what users wrote, between parts that a program wrote. Otherwise they become those
+                tokens. The messages of a chat are always plain.
+        """
+        return self._encode_run(text) if plain else self.encode_parts(text, lambda run: run)
 
     def encode_parts(self, text: str, restore: Callable[[str], str]) -> list[int]:
         """Encode ``text`` whose runs between added tokens go through ``restore`` first.
@@ -235,10 +247,23 @@ def _strings(metadata: Mapping[str, Any], key: str, name: str) -> list[str]:
 
 
 def _added_from_json(item: dict[str, Any]) -> AddedToken:
-    edge = r"\b" if item.get("single_word") else ""
-    before = (r"\s*" if item.get("lstrip") else "") + edge
-    after = edge + (r"\s*" if item.get("rstrip") else "")
+    before, after = r"\s*" if item.get("lstrip") else "", r"\s*" if item.get("rstrip") else ""
+    if item.get("single_word"):
+        before, after = f"{before}(?<!{_word_class()})", f"(?!{_word_class()}){after}"
     return AddedToken(item["content"], int(item["id"]), bool(item.get("special")), before, after)
+
+
+@cache
+def _word_class() -> str:
+    """Return the characters of words as the library sees them: to Python, marks are none."""
+    # Circled letters are symbols to unicodedata; both joiners are formats.
+    more = {*range(0x24B6, 0x24EA), 0x200C, 0x200D}
+    more |= {first + i for first in (0x1F130, 0x1F150, 0x1F170) for i in range(26)}
+    kinds = ("L", "M", "Nd", "Nl", "Pc")
+    marked = [i in more or category(chr(i)).startswith(kinds) for i in _CHARS]
+    runs = ((kind, [i for i, _ in run]) for kind, run in groupby(enumerate(marked), itemgetter(1)))
+    ranges = (rf"\U{run[0]:08x}-\U{run[-1]:08x}" for is_word, run in runs if is_word)
+    return f"[{''.join(ranges)}]"
 
 
 def _alternation(tokens: Iterable[AddedToken]) -> re.Pattern[str]:
