@@ -6,6 +6,7 @@ namespace mtlqwen {
 
 void init_errors(nanobind::module_& module);    // bind_errors.cpp
 void init_engine(nanobind::module_& module);    // bind_engine.cpp
+void init_files(nanobind::module_& module);     // bind_files.cpp
 void init_testing(nanobind::module_& testing);  // bind_testing.cpp, the submodule _testing
 void init_scheduler_testing(nanobind::module_& testing);  // bind_scheduler_testing.cpp, the same
 void init_draft_testing(nanobind::module_& testing);  // bind_draft_testing.cpp, the same submodule

@@ -12,7 +12,6 @@
 #include "base/error.hpp"
 #include "bind.hpp"
 #include "engine/engine.hpp"
-#include "io/gguf.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -185,45 +184,6 @@ nb::dict stats(Engine& self) {
   return result;
 }
 
-nb::object to_python(const GgufArray& array);
-
-template <class Item>
-nb::object item_to_python(const Item& item) {
-  return nb::cast(item);
-}
-nb::object item_to_python(const GgufArray& item) { return to_python(item); }
-
-nb::object to_python(const GgufArray& array) {
-  return std::visit(
-      [](const auto& items) -> nb::object {
-        nb::list list;
-        for (const auto& item : items) list.append(item_to_python(item));
-        return list;
-      },
-      array.items);
-}
-
-nb::object to_python(const GgufValue& value) {
-  if (const GgufArray* array = value.array()) return to_python(*array);
-  return std::visit(
-      [](const auto& held) -> nb::object {
-        using Held = std::decay_t<decltype(held)>;
-        if constexpr (std::is_same_v<Held, std::vector<GgufArray>>) {
-          return nb::none();  // an array: handled above
-        } else {
-          return nb::cast(held);
-        }
-      },
-      value.data);
-}
-
-nb::dict gguf_metadata(const std::string& path) {
-  const GgufFile file = read_gguf(path);
-  nb::dict result;
-  for (const auto& [key, value] : file.metadata.values()) result[key.c_str()] = to_python(value);
-  return result;
-}
-
 void bind_poll(nb::module_& module) {
   nb::class_<Poll>(module, "Poll", "What has become of a sequence since the last poll.")
       .def_ro("token_ids", &Poll::token_ids, "New token ids, the stop token included.")
@@ -311,9 +271,6 @@ void init_engine(nb::module_& module) {
       .def_prop_ro(
           "vocab_size", [](const Engine& self) { return self.vocab(); }, "Rows of the embedding.")
       .def_prop_ro("eos_ids", &Engine::eos_ids, "End-of-sequence ids that the model file names.");
-  module.def("read_gguf_metadata", &gguf_metadata, "path"_a,
-             nb::sig("def read_gguf_metadata(path: str) -> dict[str, object]"),
-             "All metadata of a GGUF file. Raises FormatError.");
 }
 
 }  // namespace mtlqwen

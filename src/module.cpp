@@ -11,6 +11,7 @@ NB_MODULE(_core, module) {
   nanobind::set_leak_warnings(false);
 
   mtlqwen::init_engine(module);
+  mtlqwen::init_files(module);
   nanobind::module_ testing =
       module.def_submodule("_testing", "Parts of the engine, for its tests. No public interface.");
   testing.def(

@@ -38,6 +38,12 @@ NS::SharedPtr<T> require(T* object, const char* what, const NS::Error* error) {
 
 }  // namespace
 
+uint64_t recommended_bytes() {
+  const AutoreleaseScope scope;
+  return require(MTL::CreateSystemDefaultDevice(), "device", nullptr)
+      ->recommendedMaxWorkingSetSize();
+}
+
 Device::Device(const std::string& library_path) {
   const AutoreleaseScope scope;
   require_machine();

@@ -23,6 +23,10 @@ struct MappingRun {
   uint64_t heap_tile = 0;  // ignored when unmapping
 };
 
+// What the system's device can hold without hurting other programs; it need not be ours yet. Throws
+// DeviceError where there is none.
+[[nodiscard]] uint64_t recommended_bytes();
+
 // Owns the Metal device, its Metal 4 queue, one residency set and the pipeline cache. All memory
 // that the engine owns comes from here and is counted in allocated_bytes(). One thread at a time,
 // but for request_abort().
@@ -35,7 +39,7 @@ class Device {
 
   [[nodiscard]] std::string name() const;
   [[nodiscard]] uint64_t max_buffer_bytes() const;
-  // What the device can hold without hurting other programs.
+  // As the function of this name.
   [[nodiscard]] uint64_t recommended_bytes() const;
   // Threadgroups run on CPU cores: launch tables then prefer few threads with much work each.
   [[nodiscard]] bool is_software() const;

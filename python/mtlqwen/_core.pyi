@@ -146,3 +146,6 @@ class Engine:
 
 def read_gguf_metadata(path: str) -> dict[str, object]:
     """All metadata of a GGUF file. Raises FormatError."""
+
+def recommended_bytes() -> int:
+    """What an engine may own where no memory_budget is given."""

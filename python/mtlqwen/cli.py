@@ -73,7 +73,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_common(parser: argparse.ArgumentParser, name: str, text_help: str) -> None:
-    model_help = "a GGUF file, a model directory, a hub id owner/name[:QUANT], or tiny"
+    model_help = "a GGUF file, a model directory, a hub id owner/name[@REVISION][:QUANT], or tiny"
     parser.add_argument("model", metavar="MODEL", help=model_help)
     parser.add_argument("text", nargs="?", metavar=name, help=text_help)
     parser.add_argument("-n", "--max-tokens", type=int, metavar="N", help="tokens at most")

@@ -14,6 +14,7 @@ from mtlqwen.assets import load_assets
 from mtlqwen.async_calls import AsyncCalls
 from mtlqwen.calls import Calls
 from mtlqwen.checks import check_flag, check_integer, check_number
+from mtlqwen.download import Downloads
 from mtlqwen.driver import Core, Driver
 from mtlqwen.hub import ModelFiles, resolve
 from mtlqwen.options import (
@@ -46,7 +47,8 @@ class Engine(Calls, AsyncCalls, SessionCalls):
 
     Args:
         model: ``"tiny"`` (the bundled model), a path of a GGUF file or of a directory with
-            config.json and safetensors, or a hub id ``owner/name`` or ``owner/name:QUANT``.
+            config.json and safetensors, or a hub id ``owner/name[@REVISION][:QUANT]``, of which
+            what is needed is downloaded (docs/files.md).
         device: ``"auto"``, ``"cpu"`` or ``"metal"``. Never another one than asked for.
         context: tokens that one sequence can hold, 1 to the model's own limit. Unset: that limit.
         slots: sequences that run at a time, 1 to 32; more of them wait in line.
@@ -92,7 +94,8 @@ class Engine(Calls, AsyncCalls, SessionCalls):
             a proposal turns out wrong; where they do not fit, what was right is replayed. Faster
             on some machines for small models and short drafts.
         progress: ``True`` or ``False`` to show the loading on stderr or not, or a function that is
-            called with (stage, done, total). Unset: shown on a terminal.
+            called with (stage, done, total), in bytes for the stage "download". Unset: shown on
+            a terminal.
 
     Raises:
         FileNotFoundError: there is no such model, or no such drafter.
@@ -100,7 +103,7 @@ class Engine(Calls, AsyncCalls, SessionCalls):
         ConnectionError: they are not in the hub's local cache, and cannot be downloaded.
         FormatError: a file of the model or the drafter is broken, or cannot be read.
         ModelError: they are not what this version runs, or do not belong together.
-        CapacityError: memory does not suffice, or may not be locked.
+        CapacityError: memory or disk do not suffice, or memory may not be locked.
         DeviceError: this build does not have the device.
         TypeError, ValueError: an argument is wrong.
 
@@ -172,9 +175,10 @@ class Engine(Calls, AsyncCalls, SessionCalls):
             ),
             progress=make_progress(progress),
         )
-        files = resolve(model)
+        how = Downloads(memory=memory_budget, progress=options.progress)
+        files = resolve(model, how)
         if spec in DRAFTER_SPECS:
-            options = replace(options, drafter=find_drafter(files, spec, drafter))
+            options = replace(options, drafter=find_drafter(files, spec, drafter, how))
         self._name = files.name
         self._deterministic = deterministic
         self._core = _make_core(files, options)

@@ -1,7 +1,7 @@
 """Finds a model's files and its drafter's: on disk, in the package, or on the hub.
 
 Local files always come first; the hub is asked only for ``owner/name`` that is no local path.
-Knows names and folders, and how a GGUF file begins; opens no weights.
+Knows paths and folders, and how a GGUF file begins; opens no weights.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+from mtlqwen.download import ANYTHING, Downloads, HubName, download
 from mtlqwen.errors import ModelError
+from mtlqwen.selection import fitting, gguf_files
 
 _Kind: TypeAlias = Literal["model", "drafter"]
 
@@ -21,9 +23,8 @@ _TINY = {
     "model": _TINY_FOLDER / "tiny-qwen3.5-Q8_0.gguf",
     "drafter": _TINY_FOLDER / "tiny-qwen3.5-dflash-Q8_0.gguf",
 }
-_HUB_ID = re.compile(r"([\w.-]+/[\w.-]+)(?::([\w.-]+))?")
+_HUB_ID = re.compile(r"([\w.-]+/[\w.-]+)(?:@([\w./-]+))?(?::([\w.-]+))?")
 _SURROGATE = re.compile("[\ud800-\udfff]")  # as bytes of a name that are not UTF-8 come
-_SIDECARS = ["*.json", "*.jinja"]
 _DRAFTER_NAME = re.compile(r"(.+?)[-_.]dflash", re.IGNORECASE)
 # As a GGUF file says it, in a key that all writers put first.
 _HEAD_BYTES = 1 << 16
@@ -53,12 +54,13 @@ class ModelFiles:
         return folder / name if (folder / name).is_file() else None
 
 
-def resolve(model: str | Path) -> ModelFiles:
+def resolve(model: str | Path, how: Downloads = ANYTHING) -> ModelFiles:
     """Return the files that ``model`` names.
 
     Args:
         model: ``"tiny"``, a path of a GGUF file or of a model directory, or a hub id
-            ``owner/name`` or ``owner/name:QUANT``. QUANT picks the GGUF whose name carries it.
+            ``owner/name[@REVISION][:QUANT]``. QUANT picks the GGUF whose name carries it.
+        how: what may be downloaded.
 
     Raises:
         TypeError: it is neither a string nor a path.
@@ -66,12 +68,15 @@ def resolve(model: str | Path) -> ModelFiles:
         FileNotFoundError: there is no such file, directory or repository.
         PermissionError: it may not be looked for, or the repository wants its terms accepted.
         ModelError: what is there is not one model.
+        CapacityError: disk or memory are too small for what would be downloaded.
         ConnectionError: its files are not in the hub's local cache, and cannot be downloaded.
     """
-    return ModelFiles(str(model), _resolve(model, "model"))
+    return ModelFiles(str(model), _resolve(model, "model", how))
 
 
-def resolve_drafter(files: ModelFiles, drafter: str | Path | None = None) -> Path | None:
+def resolve_drafter(
+    files: ModelFiles, drafter: str | Path | None = None, how: Downloads = ANYTHING
+) -> Path | None:
     """Return the GGUF file or directory of a model's DFlash drafter.
 
     Args:
@@ -80,16 +85,17 @@ def resolve_drafter(files: ModelFiles, drafter: str | Path | None = None) -> Pat
             a drafter that has the model's name (``M-dflash-Q8_0.gguf`` for ``M-Q4_K_M.gguf``), or
             the only one where there is no other model; for a directory ``M``, a directory
             ``M-dflash`` in it or beside it.
+        how: what may be downloaded.
 
     Returns:
         None where nothing is named and nothing is found.
 
     Raises:
         ModelError: what is there is not one drafter.
-        TypeError, ValueError, OSError: those of `resolve`.
+        TypeError, ValueError, OSError, CapacityError: those of `resolve`.
     """
     if drafter is not None:
-        return _resolve(drafter, "drafter")
+        return _resolve(drafter, "drafter", how)
     return _drafter_beside_file(files.weights) if files.is_gguf else _drafter_dir(files.weights)
 
 
@@ -107,8 +113,8 @@ def _drafter_beside_file(weights: Path) -> Path | None:
             "or use spec='off'"
         )
     if not named and len(others) == len(drafters) == 1:
-        return drafters[0]
-    return named[0] if named else None
+        named = drafters
+    return _named(named[0], "drafter") if named else None
 
 
 def _shared_name(drafter: Path, model: Path) -> str:
@@ -137,7 +143,7 @@ def is_drafter(path: Path) -> bool:
     return head.startswith(b"GGUF") and _SAYS_DRAFTER in head
 
 
-def _resolve(model: str | Path, kind: _Kind) -> Path:
+def _resolve(model: str | Path, kind: _Kind, how: Downloads) -> Path:
     if not isinstance(model, (str, Path)):
         raise TypeError(f"[{kind}] {kind}: not a string or a path (got {model!r})")
     name = str(model)
@@ -156,9 +162,9 @@ def _resolve(model: str | Path, kind: _Kind) -> Path:
         return _weights(_path(folder), quant, kind)
     match = None if name.startswith((".", "/", "~")) else _HUB_ID.fullmatch(name)
     if match is None or name.lower().endswith((".gguf", ".safetensors")):
-        hint = "want a file, a directory, a hub id owner/name[:QUANT] or 'tiny'"
+        hint = "want a file, a directory, a hub id owner/name[@REVISION][:QUANT] or 'tiny'"
         raise FileNotFoundError(f"[{kind}] {name}: {problem} ({hint})")
-    return _weights(_download(match[1], match[2]), match[2], kind)
+    return download(HubName(match[1], match[2] or "main", match[3], kind == "drafter"), how)
 
 
 def _path(name: str) -> Path:
@@ -192,74 +198,35 @@ def _weights(path: Path, quant: str | None, kind: _Kind) -> Path:
         return path
     # Two levels, not the whole tree: a caller may name a home directory by mistake.
     found = _gguf_files(path, "*.gguf") + _gguf_files(path, "*/*.gguf")
-    fitting = [file for file in found if quant is None or _carries(file.stem, quant)]
-    if len(fitting) > 1:
-        fitting = [file for file in fitting if is_drafter(file) == (kind == "drafter")]
-    if len(fitting) == 1:
-        return fitting[0]
-    names = ", ".join(file.name for file in found) or "no GGUF file"
+    names = {str(file.relative_to(path)): file for file in found}
+    chosen = fitting(
+        list(names),
+        quant,
+        drafter=kind == "drafter",
+        is_drafter=lambda name: is_drafter(names[name]),
+    )
+    if len(chosen) == 1:
+        return _named(names[chosen[0]], kind)
+    got = ", ".join(file.name for file in found) or "no GGUF file"
     if quant is not None:
-        wrong = "more than one file" if fitting else "no file"
-        raise ModelError(
-            f"[{kind}] {path}: {wrong} for {quant} (got {names}); name the file itself"
-        )
+        wrong = "more than one file" if chosen else "no file"
+        raise ModelError(f"[{kind}] {path}: {wrong} for {quant} (got {got}); name the file itself")
     if not found:
         raise ModelError(f"[{kind}] {path}: neither config.json nor a GGUF file in it")
-    wrong = "several GGUF files" if fitting else f"no {kind} in it"
-    raise ModelError(f"[{kind}] {path}: {wrong} (got {names}); name one")
+    wrong = "several GGUF files" if chosen else f"no {kind} in it"
+    raise ModelError(f"[{kind}] {path}: {wrong} (got {got}); name one")
 
 
 def _gguf_files(folder: Path, pattern: str) -> list[Path]:
-    return sorted(file for file in folder.glob(pattern) if "mmproj" not in file.name.lower())
+    """Return the GGUF files in a folder, the first part for all parts of one."""
+    files = {str(file): file for file in folder.glob(pattern)}
+    return [files[name] for name in gguf_files(files)]
 
 
-def _carries(stem: str, quant: str) -> bool:
-    """Whether a file name carries a quantisation as a whole word: Q4_K is not in Q4_K_M."""
-    word = rf"(?<![A-Za-z0-9]){re.escape(quant)}(?![A-Za-z0-9_])"
-    return re.search(word, stem, re.IGNORECASE) is not None
-
-
-def _in_a_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return ": ".join([type(error).__name__, *lines[:1]])
-
-
-def _download(repository: str, quant: str | None) -> Path:
-    """Return the local snapshot of a hub repository, with the files that one model needs."""
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import (
-        GatedRepoError,
-        HFValidationError,
-        RepositoryNotFoundError,
-    )
-
-    patterns = ["*.safetensors", *_SIDECARS]
-    if quant is not None:
-        letters = "".join(f"[{c.lower()}{c.upper()}]" if c.isalpha() else c for c in quant)
-        patterns = [f"*{letters}*.gguf", *_SIDECARS]
-    try:
-        folder = Path(snapshot_download(repository, allow_patterns=patterns))
-    except GatedRepoError as error:
-        raise PermissionError(
-            f"[hub] {repository}: gated; accept its terms on the hub and log in (hf auth login)"
-        ) from error
-    except RepositoryNotFoundError as error:
-        raise FileNotFoundError(
-            f"[hub] {repository}: no such repository, or a private one; check the name or log in"
-        ) from error
-    except HFValidationError as error:
-        raise FileNotFoundError(
-            f"[hub] {repository}: no such file or directory, and no hub id ({error})"
-        ) from error
-    # Of whatever HTTP library the installed version of the hub's own is built on.
-    except Exception as error:
-        raise ConnectionError(
-            f"[hub] {repository}: not in the local cache, and the hub cannot be reached or its "
-            f"files cannot be stored ({_in_a_line(error)}); connect once, or name a local file"
-        ) from error
-    if quant is None and not any(folder.glob("*.safetensors")):
-        raise ModelError(
-            f"[hub] {repository}: no safetensors in it; if it has GGUF files, name one by its "
-            f"quantisation: {repository}:Q8_0"
+def _named(path: Path, kind: _Kind) -> Path:
+    """Return the path of a found file, if the core can be told its name."""
+    if _SURROGATE.search(str(path)):
+        raise ValueError(
+            f"[{kind}] {str(path)!r}: no name that can be opened (want Unicode text); rename it"
         )
-    return folder
+    return path

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mtlqwen.checks import check_integer
+from mtlqwen.download import Downloads
 from mtlqwen.errors import DeviceError
 from mtlqwen.hub import ModelFiles, resolve_drafter
 from mtlqwen.progress import Progress
@@ -70,9 +71,9 @@ def check_spec(spec: object, drafter: object) -> str:
     return spec
 
 
-def find_drafter(files: ModelFiles, spec: str, drafter: str | Path | None) -> str:
+def find_drafter(files: ModelFiles, spec: str, drafter: str | Path | None, how: Downloads) -> str:
     """Return the path of the drafter that is named or lies beside the model, or ``""``."""
-    found = resolve_drafter(files, drafter)
+    found = resolve_drafter(files, drafter, how)
     if found is None and spec == "dflash":
         raise FileNotFoundError(
             f"[engine] drafter: none beside {files.weights} has its name (docs/speculation.md); "

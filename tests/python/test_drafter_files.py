@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import huggingface_hub
 import pytest
 from file_formats import gguf_bytes
 from mtlqwen import ModelError
@@ -109,17 +108,6 @@ def test_a_folder_without_one(tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
     with pytest.raises(ModelError, match="neither config"):
         resolve_drafter(files, tmp_path / "b")
-
-
-def test_the_hub_gives_drafters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def download(repository: str, *, allow_patterns: list[str]) -> str:
-        assert repository == "owner/M-GGUF"
-        return str(tmp_path)
-
-    files = fill(tmp_path, "M-Q8_0.gguf", "M-dflash-Q8_0.gguf")
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
-    assert resolve("owner/M-GGUF:Q8_0").weights == files.weights
-    assert resolve_drafter(files, "owner/M-GGUF:Q8_0") == tmp_path / "M-dflash-Q8_0.gguf"
 
 
 def test_only_a_gguf_file_of_that_architecture_is_one(tmp_path: Path) -> None:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import huggingface_hub
 import pytest
-from huggingface_hub.errors import LocalEntryNotFoundError
+from file_formats import gguf_bytes
 from mtlqwen import ModelError
-from mtlqwen.hub import resolve
+from mtlqwen.hub import resolve, resolve_drafter
 
 
 class HttpError(Exception):
@@ -83,24 +83,6 @@ def test_a_model_that_is_no_name(model: Any, error: type[Exception]) -> None:
         resolve(model)
 
 
-def test_a_hub_id_downloads_only_what_is_needed(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = SimpleNamespace()
-
-    def download(repository: str, allow_patterns: list[str]) -> str:
-        asked.repository, asked.patterns = repository, allow_patterns
-        return str(folder)
-
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
-    assert resolve("owner/name:q8_0").weights == folder / "m-Q8_0.gguf"
-    assert asked.repository == "owner/name"
-    assert asked.patterns == ["*[qQ]8_0*.gguf", "*.json", "*.jinja"]
-    with pytest.raises(ModelError, match="no safetensors in it"):
-        resolve("owner/name")
-    assert asked.patterns == ["*.safetensors", "*.json", "*.jinja"]
-
-
 def test_names_that_no_file_can_have(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     with pytest.raises(FileNotFoundError, match=r"^\[model\] x{256}: file name too long \(want a"):
@@ -127,7 +109,6 @@ def test_a_place_that_may_not_be_looked_at(folder: Path, monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     "error",
     [
-        LocalEntryNotFoundError("offline"),
         HttpError("no way through"),
         ConnectionResetError(104, "Connection reset by peer"),
         OSError(28, "No space left on device"),
@@ -135,12 +116,12 @@ def test_a_place_that_may_not_be_looked_at(folder: Path, monkeypatch: pytest.Mon
     ids=lambda error: type(error).__name__,
 )
 def test_a_hub_that_gives_nothing(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
-    def download(repository: str, allow_patterns: list[str]) -> str:
+    def ask(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    monkeypatch.setattr(huggingface_hub.HfApi, "model_info", ask)
     with pytest.raises(ConnectionError, match="the hub cannot be reached") as caught:
-        resolve("owner/name")
+        resolve("owner/nosuchname")
     assert f"({type(error).__name__}: {error})" in str(caught.value)
 
 
@@ -155,3 +136,31 @@ def test_local_files_do_not_load_the_hub_library(
 ) -> None:
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     assert resolve(f"{folder}:Q8_0").is_gguf
+
+
+def test_parts_of_a_file_are_one_choice(tmp_path: Path) -> None:
+    for part in (1, 2):
+        (tmp_path / f"m-Q8_0-{part:05}-of-00002.gguf").touch()
+    assert resolve(tmp_path).weights.name == "m-Q8_0-00001-of-00002.gguf"
+    assert resolve(f"{tmp_path}:Q8_0").weights.name == "m-Q8_0-00001-of-00002.gguf"
+
+
+def test_unsloths_dynamic_kind_is_another(tmp_path: Path) -> None:
+    (tmp_path / "m-UD-Q4_K_M.gguf").touch()
+    assert resolve(f"{tmp_path}:Q4_K_M").weights.name == "m-UD-Q4_K_M.gguf"
+    (tmp_path / "m-Q4_K_M.gguf").touch()
+    assert resolve(f"{tmp_path}:Q4_K_M").weights.name == "m-Q4_K_M.gguf"
+    assert resolve(f"{tmp_path}:UD-Q4_K_M").weights.name == "m-UD-Q4_K_M.gguf"
+
+
+def test_a_found_file_whose_name_is_no_text(tmp_path: Path) -> None:
+    Path(os.fsdecode(bytes(tmp_path) + b"/m-\xff-Q8_0.gguf")).touch()
+    for name in (tmp_path, f"{tmp_path}:Q8_0"):
+        with pytest.raises(ValueError, match=r"^\[model\] '.*udcff.*': no name that can be opened"):
+            resolve(name)
+    (tmp_path / "beside").mkdir()
+    drafter = os.fsdecode(bytes(tmp_path) + b"/beside/m-dflash-\xff.gguf")
+    Path(drafter).write_bytes(gguf_bytes({"general.architecture": "dflash"}, {}))
+    (tmp_path / "beside" / "m.gguf").touch()
+    with pytest.raises(ValueError, match=r"^\[drafter\] '.*udcff.*': no name that can be opened"):
+        resolve_drafter(resolve(tmp_path / "beside" / "m.gguf"))

@@ -87,6 +87,8 @@ def test_progress_is_a_line_on_a_terminal_and_silent_elsewhere(
     assert shown is not None
     shown("weights", 1, 2)
     assert "weights    ############............ 1/2" in terminal.getvalue()
+    shown("download", 50_000_000, 100_000_000)
+    assert "download   ############............ 50/100 MB" in terminal.getvalue()
     shown("weights", 0, 0)
     assert terminal.getvalue().endswith("\r")
 
