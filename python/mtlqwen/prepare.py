@@ -26,7 +26,7 @@ from mtlqwen.sampling import SamplingParams, params_of
 from mtlqwen.stream import Transcript
 from mtlqwen.template import ChatTemplate
 from mtlqwen.tokenizer import Tokenizer
-from mtlqwen.tool_calls import parse_tool_calls
+from mtlqwen.tool_calls import CallTypes
 
 Prompt: TypeAlias = str | Sequence[int]
 Prompts: TypeAlias = list[str] | Sequence[Sequence[int]]
@@ -137,9 +137,10 @@ class Preparer:
         return self._generation(
             request,
             params,
-            partial(_make_chat_result, self.tokenizer, tools=schemas),
+            partial(_make_chat_result, self.tokenizer),
             marks=self.format.marks,
             kind=self.format.open_kind(token_ids),
+            types=CallTypes(schemas),
         )
 
     @cached_property
@@ -161,6 +162,7 @@ class Preparer:
         *,
         marks: dict[int, str] | None = None,
         kind: Kind = "text",
+        types: CallTypes | None = None,
     ) -> Generation:
         make_transcript = partial(
             Transcript,
@@ -170,6 +172,7 @@ class Preparer:
             repeat_limit=params.repeat_limit,
             marks=marks,
             kind=kind,
+            types=types,
         )
         watched = bool(params.stop_strings) or params.repeat_limit is not None
         return Generation(self._driver, request, make_transcript, make_result, watched=watched)
@@ -310,15 +313,12 @@ def _make_completion(tokenizer: Tokenizer, transcript: Transcript, facts: Facts)
     )
 
 
-def _make_chat_result(
-    tokenizer: Tokenizer, transcript: Transcript, facts: Facts, *, tools: Tools | None
-) -> ChatResult:
-    calls = parse_tool_calls(transcript.calls, tools)
-    turned = facts.finish_reason == "stop" and bool(calls)
+def _make_chat_result(tokenizer: Tokenizer, transcript: Transcript, facts: Facts) -> ChatResult:
+    turned = facts.finish_reason == "stop" and bool(transcript.calls)
     return ChatResult(
         transcript.text(),
         reasoning=transcript.text("reasoning"),
-        tool_calls=calls,
+        tool_calls=list(transcript.calls),
         token_ids=facts.token_ids,
         finish_reason="tool_calls" if turned else facts.finish_reason,
         usage=facts.usage,

@@ -121,23 +121,34 @@ class Piece(_Text):
         token_ids: the tokens that made it. A token whose text was held back (an unfinished
             character, a possible stop string) belongs to the piece that brings its text.
         kind: ``text``, ``reasoning`` or ``tool_call``; always ``text`` without a chat.
+        tool_call: the call that this piece completes; the text of such a piece may be empty.
     """
 
-    __slots__ = ("kind", "token_ids")
+    __slots__ = ("kind", "token_ids", "tool_call")
 
     token_ids: list[int]
     kind: Kind
+    tool_call: ToolCall | None
 
-    def __new__(cls, text: str, token_ids: list[int] | None = None, kind: Kind = "text") -> Piece:
+    def __new__(
+        cls,
+        text: str,
+        token_ids: list[int] | None = None,
+        kind: Kind = "text",
+        tool_call: ToolCall | None = None,
+    ) -> Piece:
         """Make a piece of ``text``."""
         self = super().__new__(cls, text)
+        self.tool_call = tool_call
         self.token_ids = token_ids if token_ids is not None else []
         self.kind = kind
         return self
 
-    def __getnewargs__(self) -> tuple[str, list[int], Kind]:  # type: ignore[override]
+    def __getnewargs__(  # type: ignore[override]
+        self,
+    ) -> tuple[str, list[int], Kind, ToolCall | None]:
         """Let pieces be copied and pickled."""
-        return (str(self), self.token_ids, self.kind)
+        return (str(self), self.token_ids, self.kind, self.tool_call)
 
 
 class Completion(_Text):

@@ -1,7 +1,7 @@
 """Tokens in, pieces of text out: whole characters, no stop string, each piece of one kind.
 
 What a text is cut into does not depend on how many tokens arrive at a time: every token is taken
-by itself. Knows nothing of engines and threads.
+by itself. `parts` knows what is of which kind. Knows nothing of engines and threads.
 """
 
 from __future__ import annotations
@@ -9,8 +9,12 @@ from __future__ import annotations
 import codecs
 from collections.abc import Callable, Iterable
 
+from mtlqwen.call_reader import Part
+from mtlqwen.call_tags import SIGNS
 from mtlqwen.loops import LoopDetector
-from mtlqwen.result import Kind, Piece
+from mtlqwen.parts import PartReader
+from mtlqwen.result import Kind, Piece, ToolCall
+from mtlqwen.tool_calls import CallTypes
 
 # Added tokens that change the kind of what follows them.
 MARKS = ("<think>", "</think>", "<tool_call>", "</tool_call>")
@@ -59,12 +63,13 @@ class StopMatcher:
 class Transcript:
     """What one sequence has said so far.
 
-    In a chat the marks (``<think>``, ``<tool_call>``) cut the text into kinds and do not show;
-    newlines around each part do not show either. Without a chat all is ``text``, marks included.
+    In a chat the marks (``<think>``, ``<tool_call>``) cut the text into kinds and do not show,
+    where they are not written about; newlines around each part do not show either. Without a chat
+    all is ``text``, marks included.
 
     Attributes:
         token_ids: every token taken in, up to the one that completed a stop string.
-        calls: the raw text of each tool call.
+        calls: the tool calls that are complete.
         reasoning_tokens: how many tokens came while the kind was reasoning.
         stopped: a stop string has ended the text.
         looping: repeats have ended it.
@@ -79,6 +84,7 @@ class Transcript:
         repeat_limit: int | None = None,
         marks: dict[int, str] | None = None,
         kind: Kind = "text",
+        types: CallTypes | None = None,
     ) -> None:
         """Start empty.
 
@@ -89,16 +95,16 @@ class Transcript:
             repeat_limit: see `LoopDetector`; all tokens count, of whatever kind.
             marks: token id -> one of `MARKS`; given for a chat.
             kind: the kind that the prompt leaves open.
+            types: the tools that may be called.
         """
         self._token_bytes = token_bytes
-        self._marks = marks or {}
-        self._trim = marks is not None
+        self._signs = {token_id: SIGNS[mark] for token_id, mark in (marks or {}).items()}
+        self._reader = None if marks is None else PartReader(kind, types or CallTypes())
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
         self._stop = StopMatcher(stop)
         self._min_tokens = min_tokens
         self._loops = None if repeat_limit is None else LoopDetector(repeat_limit)
         self._kind: Kind = kind
-        self._outside: Kind = kind  # the kind that a tool call returns to
         self._pending: list[int] = []  # tokens whose text has not been shown
         self._newlines = ""  # held back: the end of a part does not show its newlines
         self._gap: dict[Kind, str] = {}  # what separates the next part of a kind from the last one
@@ -106,7 +112,8 @@ class Transcript:
         self._empty = True  # the current part has shown nothing yet
         self._parts: dict[Kind, list[str]] = {"text": [], "reasoning": [], "tool_call": []}
         self.token_ids: list[int] = []
-        self.calls: list[str] = []
+        self._undecided = 0  # tokens whose kind what follows will tell
+        self.calls: list[ToolCall] = []
         self.reasoning_tokens = 0
         self.looping = False
 
@@ -127,37 +134,63 @@ class Transcript:
                 break
             self.token_ids.append(token_id)
             self._pending.append(token_id)
-            self.reasoning_tokens += self._kind == "reasoning"
-            mark = self._marks.get(token_id)
-            if mark is not None:
-                pieces += self._turn(mark)
-            else:
-                pieces += self._show(self._utf8.decode(self._token_bytes(token_id)))
+            pieces += self._read(token_id)
             self.looping = self._loops is not None and self._loops.feed(token_id)
         return pieces
 
     def finish(self) -> list[Piece]:
         """Return the last pieces; an unfinished character becomes U+FFFD."""
-        return [] if self.stopped else self._end_part()
+        if self.stopped:
+            return []
+        pieces: list[Piece] = []
+        if self._reader is not None:
+            rest = self._utf8.decode(b"", final=True)
+            pieces = self._show_parts([*self._reader.feed(rest), *self._reader.finish()])
+            self.reasoning_tokens += self._undecided * (self._kind == "reasoning")
+        return pieces + self._end_part()
 
-    def _turn(self, mark: str) -> list[Piece]:
-        """End the current part at a mark and begin the next one."""
-        pieces = self._end_part()
-        if mark == "<tool_call>":
-            if self._kind != "tool_call":
-                self._outside = self._kind
-            self._kind = "tool_call"
-            self.calls.append("")
-        elif mark == "</tool_call>":
-            self._kind = self._outside
+    def _read(self, token_id: int) -> list[Piece]:
+        """Take one token in."""
+        sign, reader = self._signs.get(token_id), self._reader
+        if sign is None:
+            text = self._utf8.decode(self._token_bytes(token_id))
         else:
-            self._kind = "reasoning" if mark == "<think>" else "text"
-        self._begun, self._empty = False, True
+            text = self._utf8.decode(b"", final=True) + sign
+            self._utf8.reset()
+        if reader is None:
+            return self._show(text)
+        before = reader.kind
+        pieces = self._show_parts(reader.feed(text))
+        if reader.undecided:
+            self._undecided += 1
+        elif self._undecided:
+            waited, self._undecided = self._undecided + 1, 0
+            after = reader.kind
+            # The mark that ended the reasoning belongs to it.
+            ended = before == "reasoning" and after == "text"
+            self.reasoning_tokens += ended or waited * (after == "reasoning")
+        else:
+            self.reasoning_tokens += before == "reasoning"
+        return pieces
+
+    def _show_parts(self, parts: Iterable[Part]) -> list[Piece]:
+        pieces: list[Piece] = []
+        for part in parts:
+            if self.stopped:
+                break
+            if part.starts:
+                pieces += self._end_part()
+                self._kind, self._begun, self._empty = part.kind, False, True
+            shown = self._show(part.text)
+            if part.call is not None:
+                self.calls.append(part.call)
+                shown = shown or [self._piece("")]
+                shown[-1].tool_call = part.call
+            pieces += shown
         return pieces
 
     def _end_part(self) -> list[Piece]:
         pieces = self._show(self._utf8.decode(b"", final=True))
-        self._utf8.reset()
         if not self.stopped and self._kind == "text":
             pieces += self._emit(self._stop.flush())
         if not self._empty:
@@ -166,7 +199,7 @@ class Transcript:
         return pieces
 
     def _show(self, text: str) -> list[Piece]:
-        if self._trim and not self._begun:
+        if self._reader is not None and not self._begun:
             text = text.lstrip("\n")
             self._begun = bool(text)
         if self._kind == "text" and len(self.token_ids) > self._min_tokens:
@@ -174,7 +207,7 @@ class Transcript:
         return self._emit(text)
 
     def _emit(self, text: str) -> list[Piece]:
-        if self._trim and text:
+        if self._reader is not None and text:
             text = self._newlines + text
             shown = text.rstrip("\n")
             self._newlines = text[len(shown) :]
@@ -185,8 +218,9 @@ class Transcript:
             text = self._gap.pop(self._kind, "") + text
             self._empty = False
         self._parts[self._kind].append(text)
-        if self._kind == "tool_call" and self.calls:
-            self.calls[-1] += text
+        return [self._piece(text)]
+
+    def _piece(self, text: str) -> Piece:
         piece = Piece(text, self._pending, self._kind)
         self._pending = []
-        return [piece]
+        return piece

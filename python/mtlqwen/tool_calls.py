@@ -6,7 +6,6 @@ Knows nothing of tokens.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -16,52 +15,58 @@ from mtlqwen.result import ToolCall
 _MAX_STEPS = 8  # from one schema to another, in a tool's
 
 
-def parse_tool_calls(
-    texts: Iterable[str], tools: Sequence[Mapping[str, Any]] | None = None
-) -> list[ToolCall]:
-    """Return the calls in the texts between ``<tool_call>`` and ``</tool_call>``.
+class CallTypes:
+    """What the schemas of a turn's tools say about calls of them."""
 
-    Args:
-        texts: what the model wrote between the two marks, one text for each pair.
-        tools: schemas that type the arguments; without one an argument stays a string.
+    def __init__(self, tools: Sequence[Mapping[str, Any]] | None = None) -> None:
+        """Take the schemas; without any, all arguments are strings."""
+        functions = {function_of(tool)["name"]: function_of(tool) for tool in tools or ()}
+        self._parameters = {name: one.get("parameters") for name, one in functions.items()}
+
+    def known(self, name: str) -> bool:
+        """Whether there is a tool called ``name``."""
+        return name in self._parameters
+
+    @property
+    def any(self) -> bool:
+        """Whether there is any tool."""
+        return bool(self._parameters)
+
+    def properties(self, name: str) -> Mapping[str, Any]:
+        """Return the schemas of a function's arguments."""
+        return _mapping(_mapping(self._parameters.get(name)).get("properties"))
+
+    def call(self, name: str, texts: Iterable[tuple[str, str]]) -> ToolCall:
+        """Return a call whose arguments have the types that their schemas ask for.
+
+        Example:
+            >>> CallTypes().call("add", [("a", "1")])
+            ToolCall(name='add', arguments={'a': '1'})
+        """
+        parameters, properties = self._parameters.get(name), self.properties(name)
+        arguments = {
+            key: _typed(text, kinds_of(properties.get(key), parameters)) for key, text in texts
+        }
+        return ToolCall(name, arguments)
+
+
+def json_call(text: str) -> ToolCall | None:
+    """Return the call that a JSON object writes, as the models before these did; None: it is none.
 
     Example:
-        >>> parse_tool_calls(["<function=add><parameter=a>1</parameter></function>"])
-        [ToolCall(name='add', arguments={'a': '1'})]
+        >>> json_call('{"name": "add", "arguments": {"a": 1}}')
+        ToolCall(name='add', arguments={'a': 1})
     """
-    schemas = {function_of(tool)["name"]: function_of(tool) for tool in tools or ()}
-    calls = []
-    for text in texts:
-        for name, body in _FUNCTION.findall(text):
-            parameters = schemas.get(name, {}).get("parameters")
-            properties = _mapping(_mapping(parameters).get("properties"))
-            arguments = {
-                key: _typed(value, kinds_of(properties.get(key), parameters))
-                for key, value in _parameters(body)
-            }
-            calls.append(ToolCall(name, arguments))
-    return calls
-
-
-# Names are bounded, and every search begins where the last one ended: the time stays linear in the
-# text, whatever a model writes.
-_FUNCTION = re.compile(
-    r"<function=([^>\n]{1,256})>(.*?)(?:</function>\s*(?=<function=|\Z)|\Z)", re.DOTALL
-)
-_PARAMETER = re.compile(r"<parameter=([^>\n]{1,256})>")
-# A closing tag inside a value is not the end of it.
-_VALUE_END = re.compile(r"</parameter>(?=\s*(?:<parameter=|</function>|\Z))")
-
-
-def _parameters(body: str) -> Iterable[tuple[str, str]]:
-    """Yield the name and the text of each parameter; the last one may lack its closing tag."""
-    start = _PARAMETER.search(body)
-    while start:
-        end = _VALUE_END.search(body, start.end())
-        value = body[start.end() : end.start() if end else len(body)]
-        # One newline on each side belongs to the tags.
-        yield start[1], value.removeprefix("\n").removesuffix("\n")
-        start = _PARAMETER.search(body, end.end()) if end else None
+    try:
+        call = json.loads(text, parse_constant=_no_constant)
+        arguments = call.get("arguments", call.get("parameters")) or {}
+        if isinstance(arguments, str):
+            arguments = json.loads(arguments, parse_constant=_no_constant)
+    except (ValueError, AttributeError, RecursionError):
+        return None
+    name = call.get("name")
+    good = isinstance(name, str) and isinstance(arguments, dict)
+    return ToolCall(name, arguments) if good else None
 
 
 def _typed(text: str, kinds: Collection[object]) -> Any:

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mtlqwen import ToolCall
 from mtlqwen.chat import ChatFormat
+from mtlqwen.parts import parse_tool_calls
 from mtlqwen.template import ChatTemplate
 from mtlqwen.tokenizer import Tokenizer
-from mtlqwen.tool_calls import parse_tool_calls
 from python.conftest import CONTROL, TEMPLATE, USER_DEFINED
 
 
@@ -206,6 +206,6 @@ def test_several_calls_and_broken_ones() -> None:
     ],
 )
 def test_parsing_takes_linear_time(text: str) -> None:
-    started = time.perf_counter()
+    started = time.thread_time()
     parse_tool_calls([f"<function=f><parameter=s>{text * 100_000}"], TOOLS)
-    assert time.perf_counter() - started < 5  # a quadratic search takes hours
+    assert time.thread_time() - started < 5  # a quadratic search takes hours

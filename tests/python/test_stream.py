@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mtlqwen.result import Kind, Piece
+from mtlqwen.result import Kind, Piece, ToolCall
 from mtlqwen.stream import StopMatcher, Transcript
 
 THINK, END_THINK, CALL, END_CALL, STOP = 300, 301, 302, 303, 304
@@ -111,17 +111,19 @@ def test_pieces_do_not_depend_on_what_arrives_at_a_time(
     assert (one.token_ids, one.calls, one.stopped) == (other.token_ids, other.calls, other.stopped)
     for kind in ("text", "reasoning", "tool_call"):
         assert text_of(pieces, kind) == one.text(kind)
-    assert all(pieces)
+    assert all(piece or piece.tool_call for piece in pieces)
+    assert [piece.tool_call for piece in pieces if piece.tool_call] == one.calls
     if not chat:
         assert not any(text in one.text() for text in stop)
 
 
 def test_marks_cut_a_chat_into_kinds() -> None:
-    tokens = [*b"why\n", END_THINK, *b"\n\nsays\n\n", CALL, *b"\nf\n", END_CALL, STOP]
+    call = b"\n<function=f>\n</function>\n"
+    tokens = [*b"why\n", END_THINK, *b"\n\nsays\n\n", CALL, *call, END_CALL, STOP]
     transcript, pieces = read(tokens, chat=True, kind="reasoning")
     assert transcript.text("reasoning") == "why"
     assert transcript.text() == "says"
-    assert transcript.calls == ["f"]
+    assert transcript.calls == [ToolCall("f", {})]
     assert transcript.reasoning_tokens == 5
     assert {piece.kind for piece in pieces} == {"reasoning", "text", "tool_call"}
 
@@ -132,16 +134,17 @@ def test_marks_are_text_without_a_chat() -> None:
 
 
 def test_a_call_inside_reasoning_returns_to_reasoning() -> None:
-    tokens = [*b"a", CALL, *b"f", END_CALL, *b"b", END_THINK, *b"c"]
+    tokens = [*b"a", CALL, *b"<function=f>", END_CALL, *b"b", END_THINK, *b"c"]
     transcript, _ = read(tokens, chat=True, kind="reasoning")
     assert transcript.text("reasoning") == "a\nb"
     assert transcript.text() == "c"
-    assert transcript.calls == ["f"]
+    assert transcript.calls == [ToolCall("f", {})]
+    assert transcript.reasoning_tokens == 3
 
 
 def test_calls_without_closing_marks_are_kept() -> None:
-    transcript, _ = read([CALL, *b"f", CALL, *b"g"], chat=True)
-    assert [call.strip() for call in transcript.calls] == ["f", "g"]
+    transcript, _ = read([CALL, *b"<function=f>", CALL, *b"<function=g>"], chat=True)
+    assert transcript.calls == [ToolCall("f", {}), ToolCall("g", {})]
 
 
 def test_newlines_around_an_answer_do_not_show_and_inside_do() -> None:
