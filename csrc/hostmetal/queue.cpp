@@ -194,6 +194,7 @@ bool QueueWorker::carry_out(MappingUpdate& item, Clock::time_point /*limit*/) {
   if (item.heap && item.heap->is_fresh.exchange(false)) {
     const std::lock_guard lock(mutex_);
     fresh_.push_back({.memory = item.heap});
+    changed_.notify_one();  // a waiter may be at it, and the thread asleep
   }
   return true;
 }

@@ -12,6 +12,7 @@
 #include "check.hpp"
 #include "host_machine.hpp"
 #include "hostmetal/executor_cpu.hpp"
+#include "hostmetal/queue.hpp"
 
 namespace mtlqwen::testing {
 namespace {
@@ -60,7 +61,7 @@ void test_part_of_a_heap_gets_its_pages() {
 }
 
 // Sizes are no multiples of what is brought at a time. A heap that is gone is no heap to wait for.
-void test_mapped_heaps_get_all_their_pages_while_the_queue_rests() {
+void check_mapped_heaps_get_all_their_pages(bool by_waiter) {
   Machine machine;
   const auto sparse = machine.sparse_buffer(100, "kv");
   const auto large = machine.heap(50, "large");
@@ -68,6 +69,7 @@ void test_mapped_heaps_get_all_their_pages_while_the_queue_rests() {
   const auto unmapped = machine.heap(1, "unmapped");
   auto gone = machine.heap(50, "gone");
   uint64_t tile = 0;
+  if (by_waiter) hostmetal::host(machine.queue.get())->expect_wait();
   for (const auto& heap : {gone, large, small, large}) {
     machine.map(sparse.get(), heap.get(), tile++, 1, 0);
   }
@@ -82,6 +84,15 @@ void test_mapped_heaps_get_all_their_pages_while_the_queue_rests() {
   check_equal(present_bytes(heap_of(unmapped.get())), 0U);
 }
 
+void test_mapped_heaps_get_all_their_pages_while_the_queue_rests() {
+  check_mapped_heaps_get_all_their_pages(false);
+}
+
+// The queue's own thread may have slept all along.
+void test_heaps_that_a_waiter_mapped_get_theirs_too() {
+  check_mapped_heaps_get_all_their_pages(true);
+}
+
 }  // namespace
 }  // namespace mtlqwen::testing
 
@@ -92,5 +103,6 @@ int main() {
       {"part_of_a_heap_gets_its_pages", test_part_of_a_heap_gets_its_pages},
       {"mapped_heaps_get_all_their_pages_while_the_queue_rests",
        test_mapped_heaps_get_all_their_pages_while_the_queue_rests},
+      {"heaps_that_a_waiter_mapped_get_theirs_too", test_heaps_that_a_waiter_mapped_get_theirs_too},
   });
 }
