@@ -70,10 +70,9 @@ struct SampleArgs {
   MTLQWEN_UINT seed_high;
   MTLQWEN_UINT position;      // absolute position of the token to be chosen
   MTLQWEN_UINT sample_index;  // which of n continuations
-  MTLQWEN_UINT edit;          // its EditArgs, or MTLQWEN_NO_INDEX
   MTLQWEN_UINT filter;        // its FilterArgs and its Kept, or MTLQWEN_NO_INDEX
-  MTLQWEN_UINT
-  mask;  // of the array of masks, or MTLQWEN_NO_INDEX: bit id is set where id is allowed
+  MTLQWEN_UINT mask;          // its mask, of bits set where ids are allowed, or MTLQWEN_NO_INDEX
+  MTLQWEN_UINT reserved;
 };
 
 // What stands between the raw logits of a row and its sample: penalties, biases, forbidden ids.

@@ -6,7 +6,7 @@
 // Over the ids below n_valid. NaN counts as -infinity, +infinity as the largest float.
 //
 // Grid (1, n_logprobs), one threadgroup of up to 32 simdgroups a row; 32 of them keep the error of a
-// sum over 248320 ids below 1e-5. The ids of one column, thread t's, are t, t + threads, ... Each
+// sum over 2^18 ids below 1e-5. The ids of one column, thread t's, are t, t + threads, ... Each
 // thread keeps the best id of its column. A round takes the best of all, and the simdgroup that had
 // it searches that one column for the id behind it: as little work for ties as for anything else.
 #include <metal_stdlib>

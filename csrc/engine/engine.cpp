@@ -93,7 +93,8 @@ Sequence& Engine::find_locked(SequenceId id) {
 SequenceId Engine::submit(std::vector<int32_t> token_ids, RequestOptions options) {
   const std::lock_guard lock(mutex_);
   require_open_locked();
-  require_valid(token_ids, options, vocab_);
+  const uint32_t n_valid = runtime_->weights.config().n_valid_tokens;
+  require_valid(token_ids, options, vocab_, n_valid);
   if (token_ids.size() >= context_) {
     throw CapacityError(
         concat("[engine] prompt: does not fit the context (got ", token_ids.size(),
@@ -109,8 +110,8 @@ SequenceId Engine::submit(std::vector<int32_t> token_ids, RequestOptions options
   sequence.options = std::move(options);
   std::ranges::sort(sequence.options.checkpoint_at);
   if (sequence.options.edits != EditOptions{}) {
-    sequence.edits = std::make_unique<LogitEdits>(sequence.options.edits, sequence.options.stop_ids,
-                                                  runtime_->weights.config().n_valid_tokens);
+    sequence.edits =
+        std::make_unique<LogitEdits>(sequence.options.edits, sequence.options.stop_ids, n_valid);
   }
   sequence.submitted = Clock::now();
   if (sequence.options.deadline_s) {

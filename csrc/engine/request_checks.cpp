@@ -22,11 +22,11 @@ void require_range(std::string_view name, float value, float low, float high) {
                                      low, " to ", high, ")"));
 }
 
-void require_ids(std::string_view name, std::span<const int32_t> ids, uint32_t vocab) {
+void require_ids(std::string_view name, std::span<const int32_t> ids, uint32_t n_valid) {
   for (const int32_t id : ids) {
-    if (id >= 0 && static_cast<uint32_t>(id) < vocab) continue;
+    if (id >= 0 && static_cast<uint32_t>(id) < n_valid) continue;
     throw std::invalid_argument(concat("[sampling] ", name, ": token id out of range (got ", id,
-                                       ", want 0 to ", vocab - 1, ")"));
+                                       ", want 0 to ", n_valid - 1, ")"));
   }
 }
 
@@ -40,13 +40,13 @@ void require_valid(const Sampling& sampling) {
   require_range("min_p", sampling.min_p, 0.0F, 1.0F);
 }
 
-void require_valid(const EditOptions& edits, uint32_t vocab) {
+void require_valid(const EditOptions& edits, uint32_t n_valid) {
   require_range("presence_penalty", edits.presence, -kMostPenalty, kMostPenalty);
   require_range("frequency_penalty", edits.frequency, -kMostPenalty, kMostPenalty);
   require_range("repetition_penalty", edits.repetition, 1 / kMostPenalty, kMostPenalty);
-  require_ids("allowed_token_ids", edits.allowed, vocab);
+  require_ids("allowed_token_ids", edits.allowed, n_valid);
   for (const auto& [id, bias] : edits.biases) {
-    require_ids("logit_bias", std::span(&id, 1), vocab);
+    require_ids("logit_bias", std::span(&id, 1), n_valid);
     if (std::isnan(bias) || bias == std::numeric_limits<float>::infinity()) {
       throw std::invalid_argument(
           concat("[sampling] logit_bias: not a number that can be added (got ", bias, " for id ",
@@ -56,7 +56,7 @@ void require_valid(const EditOptions& edits, uint32_t vocab) {
   for (const std::vector<int32_t>& word : edits.bad_words) {
     if (word.empty())
       throw std::invalid_argument("[sampling] bad_words: one is empty (want tokens)");
-    require_ids("bad_words", word, vocab);
+    require_ids("bad_words", word, n_valid);
   }
 }
 
@@ -91,7 +91,7 @@ void require_valid(const EngineOptions& options) {
 }
 
 void require_valid(const std::vector<int32_t>& token_ids, const RequestOptions& options,
-                   uint32_t vocab) {
+                   uint32_t vocab, uint32_t n_valid) {
   if (token_ids.empty()) {
     throw std::invalid_argument(
         "[engine] prompt: empty (got 0 tokens, want at least 1); pass some text");
@@ -110,9 +110,9 @@ void require_valid(const std::vector<int32_t>& token_ids, const RequestOptions& 
     }
   }
   require_valid(options.sampling);
-  require_valid(options.edits, vocab);
+  require_valid(options.edits, n_valid);
   if (options.thinking) {
-    require_ids("thinking", options.thinking->closing, vocab);
+    require_ids("thinking", options.thinking->closing, n_valid);
     if (options.thinking->closing.empty()) {
       throw std::invalid_argument(
           "[sampling] thinking: nothing closes it (got no tokens, want some)");

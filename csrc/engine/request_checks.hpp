@@ -10,8 +10,8 @@ namespace mtlqwen {
 
 // All throw std::invalid_argument.
 void require_valid(const EngineOptions& options);
-// vocab: ids that the model knows.
+// vocab: rows of the model's embedding; n_valid: of them, those that are tokens.
 void require_valid(const std::vector<int32_t>& token_ids, const RequestOptions& options,
-                   uint32_t vocab);
+                   uint32_t vocab, uint32_t n_valid);
 
 }  // namespace mtlqwen

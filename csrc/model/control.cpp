@@ -98,9 +98,9 @@ void Control::pack_samples(const PackedQuery& packed) {
         .seed_high = static_cast<uint32_t>(packed.sampling.seed >> 32),
         .position = query.kv_valid + row + packed.position_shift,
         .sample_index = packed.sampling.sample_index,
-        .edit = MTLQWEN_NO_INDEX,
         .filter = pack_filter(packed.sampling),
-        .mask = mask};
+        .mask = mask,
+        .reserved = 0};
   }
 }
 

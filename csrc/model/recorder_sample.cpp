@@ -8,9 +8,6 @@ namespace mtlqwen {
 
 namespace {
 
-// What a request changes is small: a few ids of each row.
-constexpr uint64_t kEditTraffic = 1024;
-
 constexpr uint32_t kMostThreads = 1024;
 
 }  // namespace
@@ -21,7 +18,7 @@ void Recorder::edit_logits(const Activation& logits, const EditSpans& edits,
        .count = Count::kEdits,
        .bindings = {in_out(logits.span), out(edits.saved), in(edits.args), in(edits.entries),
                     in(edits.words), in(edits.word_tokens), in(edits.tails), in(pass_.input_ids)},
-       .traffic = {.per_count = kEditTraffic}},
+       .traffic = {.per_count = sizeof(EditArgs)}},
       args);
 }
 
@@ -31,7 +28,7 @@ void Recorder::restore_logits(const Activation& logits, const EditSpans& edits,
        .count = Count::kEdits,
        .bindings = {in_out(logits.span), in(edits.saved), in(edits.args), in(edits.entries),
                     in(pass_.input_ids)},
-       .traffic = {.per_count = kEditTraffic}},
+       .traffic = {.per_count = sizeof(EditArgs)}},
       args);
 }
 

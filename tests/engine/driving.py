@@ -10,6 +10,7 @@ import mtlqwen
 import numpy as np
 import numpy.typing as npt
 from mtlqwen import _core
+from mtlqwen.hub import resolve, resolve_drafter
 
 TINY = Path(mtlqwen.__file__).parent / "models" / "tiny" / "tiny-qwen3.5-Q8_0.gguf"
 
@@ -21,7 +22,9 @@ def open_tiny(
     slots: int = 8,
     threads: int = 0,
     deterministic: bool = False,
+    spec: str = "off",
 ) -> _core.Engine:
+    drafter = resolve_drafter(resolve("tiny")) if spec == "dflash" else None
     return _core.Engine(
         str(TINY),
         kernels=kernels,
@@ -29,6 +32,8 @@ def open_tiny(
         slots=slots,
         threads=threads,
         deterministic=deterministic,
+        spec=spec,
+        drafter=str(drafter or ""),
     )
 
 

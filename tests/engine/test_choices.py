@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from checkpoints import Geometry, random_model, write_gguf
 from engine.choice_oracle import Options, choose, edited
-from engine.driving import TINY, Run, run_all
+from engine.driving import Run, open_tiny, run_all
 from mtlqwen import _core
-from mtlqwen.hub import resolve, resolve_drafter
 
 CONTEXT = 512
 N_TOKENS = 40
@@ -24,16 +25,7 @@ VARIED = Options(temperature=0.8, seed=11, top_k=20, top_p=0.9, min_p=0.02)
 
 
 def open_engine(kernels: str, spec: str, *, slots: int = 8) -> _core.Engine:
-    drafter = resolve_drafter(resolve("tiny")) if spec == "dflash" else None
-    return _core.Engine(
-        str(TINY),
-        kernels=kernels,
-        context=CONTEXT,
-        slots=slots,
-        deterministic=True,
-        spec=spec,
-        drafter=str(drafter or ""),
-    )
+    return open_tiny(kernels, context=CONTEXT, slots=slots, deterministic=True, spec=spec)
 
 
 @pytest.fixture(scope="module")
@@ -235,6 +227,26 @@ def test_what_texts_hold_outgrows_every_array(kernels: str, n_prompt: int) -> No
     run_all(again, [alone])
     assert alone.token_ids == plain.token_ids
     again.close()
+
+
+def test_padding_of_the_vocabulary_is_no_token(kernels: str, tmp_path: Path) -> None:
+    model = random_model(Geometry(layers="ga", heads=4, kv_heads=4, vocab=320, eos_id=258))
+    path = write_gguf(tmp_path / "padded.gguf", model, tokenizer=True)
+    engine = _core.Engine(str(path), kernels=kernels)
+    options = Options(allowed_ids=[258, 260])
+    run = submit(engine, [1, 2], options, [])
+    run_all(engine, [run])
+    assert set(run.token_ids) <= {258, 260}
+    refused: dict[str, Any] = {
+        "allowed_ids": [261],
+        "logit_bias": [(300, 1.0)],
+        "bad_words": [[1, 319]],
+    }
+    for name, value in refused.items():
+        padding: dict[str, Any] = {name: value}
+        with pytest.raises(ValueError, match="want 0 to 260"):
+            engine.submit([1], max_tokens=1, temperature=0.0, seed=0, stop_ids=[], **padding)
+    engine.close()
 
 
 REFUSED: dict[str, dict[str, Any]] = {

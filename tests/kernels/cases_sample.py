@@ -29,7 +29,7 @@ class Draw:
         """Of SampleArgs, in order."""
         seed = (self.seed & 0xFFFFFFFF, self.seed >> 32)
         place = (self.position, self.sample_index)
-        return (self.temperature, *seed, *place, NO_INDEX, self.filter, self.mask)
+        return (self.temperature, *seed, *place, self.filter, self.mask, 0)
 
 
 def draw_array(draws: Sequence[Draw]) -> Buffer:

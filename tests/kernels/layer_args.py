@@ -24,7 +24,7 @@ VERIFY = np.dtype(
 SAMPLE = np.dtype(
     [("temperature", "f4")]
     + [(name, "u4") for name in ("seed_low", "seed_high", "position", "sample_index")]
-    + [(name, "u4") for name in ("edit", "filter", "mask")]
+    + [(name, "u4") for name in ("filter", "mask", "reserved")]
 )
 EDIT = np.dtype(
     [(name, "u4") for name in ("row", "first_entry", "n_entries", "first_input", "n_drafted")]

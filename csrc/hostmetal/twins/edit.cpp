@@ -26,6 +26,16 @@ struct Row {
   Drafted drafted;
 };
 
+// Of both kernels, which have the input ids in different buffers.
+MTLQWEN_INLINE Row row_of(const Dispatch& dispatch, const EditArgs& edit,
+                          const SampleScanArgs& args, const int32_t* input_ids) {
+  return {.logits = dispatch.buffer<float>(0) + uint64_t{edit.row} * args.vocab,
+          .n_valid = args.n_valid,
+          .edit = edit,
+          .entries = dispatch.buffer<const TokenEdit>(3) + edit.first_entry,
+          .drafted = Drafted(input_ids + edit.first_input, edit.n_drafted)};
+}
+
 // The tokens of bad words, and those before the row.
 struct Words {
   const BadWord* words;
@@ -100,13 +110,7 @@ MTLQWEN_TWIN(edit_logits) {
   const auto& args = dispatch.args<mtlqwen::SampleScanArgs>(8);
   return for_each_group(dispatch, first, count, [&](uint32_t, uint32_t index) {
     const auto& edit = dispatch.buffer<const mtlqwen::EditArgs>(2)[index];
-    const Row row = {
-        .logits = dispatch.buffer<float>(0) + uint64_t{edit.row} * args.vocab,
-        .n_valid = args.n_valid,
-        .edit = edit,
-        .entries = dispatch.buffer<const mtlqwen::TokenEdit>(3) + edit.first_entry,
-        .drafted = Drafted(dispatch.buffer<const int32_t>(7) + edit.first_input, edit.n_drafted),
-    };
+    const Row row = row_of(dispatch, edit, args, dispatch.buffer<const int32_t>(7));
     const Words words = {
         .words = dispatch.buffer<const mtlqwen::BadWord>(4),
         .tokens = dispatch.buffer<const int32_t>(5),
@@ -122,13 +126,7 @@ MTLQWEN_TWIN(restore_logits) {
   return for_each_group(dispatch, first, count, [&](uint32_t, uint32_t index) {
     const auto& edit = dispatch.buffer<const mtlqwen::EditArgs>(2)[index];
     const float* saved = dispatch.buffer<const float>(1) + edit.first_saved;
-    const Row row = {
-        .logits = dispatch.buffer<float>(0) + uint64_t{edit.row} * args.vocab,
-        .n_valid = args.n_valid,
-        .edit = edit,
-        .entries = dispatch.buffer<const mtlqwen::TokenEdit>(3) + edit.first_entry,
-        .drafted = Drafted(dispatch.buffer<const int32_t>(4) + edit.first_input, edit.n_drafted),
-    };
+    const Row row = row_of(dispatch, edit, args, dispatch.buffer<const int32_t>(4));
     for_each_id(row, [&](uint32_t id, uint32_t place, uint32_t, const mtlqwen::TokenEdit*) {
       row.logits[id] = saved[place];
     });
