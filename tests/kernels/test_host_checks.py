@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 from cases_layers import check_case, gather_case, norm_case
 from harness import Runner, open_runner, run
+from long import draws
 from mtlqwen import DeviceError
 
 ALL = "shuffle,poison,guard,residency"
-SEEDS = (1, 2, 3)
+SEEDS = range(1, draws(1, 3) + 1)
 
 # What a run under all checks takes, as a folder and an expression of -k: the kernels, small
 # and large, and the engine on the bundled model.

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from long import draws
 from mtlqwen import Engine
 
 CONTEXT = 1024
@@ -99,5 +100,5 @@ def test_an_engine_goes_on_from_what_killed_ones_left(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)  # for a machine that is busy with other things
-def test_thirty_killed_engines_leave_nothing_wrong(tmp_path: Path) -> None:
-    kill_in_a_loop(tmp_path / "cache", 30)
+def test_many_killed_engines_leave_nothing_wrong(tmp_path: Path) -> None:
+    kill_in_a_loop(tmp_path / "cache", draws(12, 30))
