@@ -213,7 +213,7 @@ class CallReader:
     def _mark_in_value(self, mark: str, final: bool) -> bool:
         """Read a mark inside a value: text of it, unless the call has ended without a tag."""
         closed = self._doubt >= 0 and self._buffer[self._doubt] == CLOSE
-        if mark == OPEN and not self._depth:
+        if mark == OPEN:
             head = call_head(self._buffer, self._at)
             if head is None and not final:
                 return False
