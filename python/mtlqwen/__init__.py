@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     )
     from mtlqwen.sampling import SamplingParams
     from mtlqwen.session import Session
+    from mtlqwen.tools import Tool, tool
 
 __all__ = [
     "AsyncStream",
@@ -50,8 +51,10 @@ __all__ = [
     "Stream",
     "Timings",
     "TokenLogprob",
+    "Tool",
     "ToolCall",
     "Usage",
+    "tool",
 ]
 
 _HOME = {
@@ -67,8 +70,10 @@ _HOME = {
     "Stream": "reader",
     "Timings": "result",
     "TokenLogprob": "result",
+    "Tool": "tools",
     "ToolCall": "result",
     "Usage": "result",
+    "tool": "tools",
     "__version__": "_core",
 }
 

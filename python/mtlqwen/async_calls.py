@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, overload
 
 from mtlqwen.driver import Driver
+from mtlqwen.messages import Tools
 from mtlqwen.prepare import (
     Messages,
     Preparer,
@@ -17,11 +18,11 @@ from mtlqwen.prepare import (
     Prompts,
     Results,
     Terms,
-    Tools,
     shaped,
 )
 from mtlqwen.result import ChatResult, Completion
 from mtlqwen.sampling import ChatKeywords, Keywords, SamplingParams
+from mtlqwen.tool_streams import Message, make_rounds
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -108,6 +109,8 @@ class AsyncCalls:
         messages: Messages,
         *,
         tools: Tools | None = None,
+        run_tools: bool = False,
+        max_rounds: int | None = None,
         sampling: SamplingParams | None = None,
         priority: int = 0,
         deadline_s: float | None = None,
@@ -119,6 +122,19 @@ class AsyncCalls:
         terms = Terms(priority=priority, deadline_s=deadline_s)
         self._driver.check()
         params = self._prepare.params(sampling, keywords)
+        if run_tools or max_rounds is not None:
+            stream = self.astream(
+                messages,
+                tools=tools,
+                run_tools=run_tools,
+                max_rounds=max_rounds,
+                sampling=params,
+                priority=priority,
+                deadline_s=deadline_s,
+            )
+            last = await stream.result()
+            assert isinstance(last, ChatResult)
+            return last
         turn = self._prepare.turn(messages, tools, params, terms)
         (result,) = await collect(self._driver, [turn])
         assert isinstance(result, ChatResult)
@@ -129,6 +145,8 @@ class AsyncCalls:
         prompt: Prompt | Messages,
         *,
         tools: Tools | None = None,
+        run_tools: bool = False,
+        max_rounds: int | None = None,
         sampling: SamplingParams | None = None,
         priority: int = 0,
         deadline_s: float | None = None,
@@ -145,4 +163,13 @@ class AsyncCalls:
         terms = Terms(priority=priority, deadline_s=deadline_s, checkpoint_at=checkpoint_at)
         self._driver.check()
         params = self._prepare.params(sampling, keywords)
-        return AsyncStream(self._prepare.one(prompt, tools, params, terms), self._driver, self)
+        rounds = make_rounds(tools, run_tools, max_rounds, terms)
+        if rounds is None:
+            return AsyncStream(self._prepare.one(prompt, tools, params, terms), self._driver, self)
+        from mtlqwen.async_tool_streams import AsyncToolStream
+
+        def begin(added: list[Message]) -> AsyncStream:
+            turn = self._prepare.later(prompt, added, tools, params, rounds.terms)
+            return AsyncStream(turn, self._driver, self)
+
+        return AsyncToolStream(rounds, begin)

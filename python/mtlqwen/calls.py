@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, overload
 
 from mtlqwen.driver import Driver
+from mtlqwen.messages import Tools
 from mtlqwen.prepare import (
     Messages,
     Preparer,
@@ -16,12 +17,12 @@ from mtlqwen.prepare import (
     Prompts,
     Results,
     Terms,
-    Tools,
     shaped,
 )
 from mtlqwen.reader import Handle, Stream, collect
 from mtlqwen.result import ChatResult, Completion
 from mtlqwen.sampling import ChatKeywords, Keywords, SamplingParams
+from mtlqwen.tool_streams import Message, ToolStream, make_rounds
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -130,6 +131,8 @@ class Calls:
         prompt: Prompt | Messages,
         *,
         tools: Tools | None = None,
+        run_tools: bool = False,
+        max_rounds: int | None = None,
         sampling: SamplingParams | None = None,
         priority: int = 0,
         deadline_s: float | None = None,
@@ -141,6 +144,8 @@ class Calls:
         Args:
             prompt: a prompt as for `generate`, or messages as for `chat`.
             tools: as for `chat`; only with messages.
+            run_tools: as for `chat`; what tools return are pieces of the kind ``tool_result``.
+            max_rounds: as for `chat`.
             sampling: how to choose the tokens, and when the text ends.
             priority: as for `generate`.
             deadline_s: as for `generate`.
@@ -158,7 +163,15 @@ class Calls:
         terms = Terms(priority=priority, deadline_s=deadline_s, checkpoint_at=checkpoint_at)
         self._driver.check()
         params = self._prepare.params(sampling, keywords)
-        return Stream(self._prepare.one(prompt, tools, params, terms), self._driver, self)
+        rounds = make_rounds(tools, run_tools, max_rounds, terms)
+        if rounds is None:
+            return Stream(self._prepare.one(prompt, tools, params, terms), self._driver, self)
+
+        def begin(added: list[Message]) -> Stream:
+            turn = self._prepare.later(prompt, added, tools, params, rounds.terms)
+            return Stream(turn, self._driver, self)
+
+        return ToolStream(rounds, begin)
 
     def submit(
         self,
@@ -199,6 +212,8 @@ class Calls:
         messages: Messages,
         *,
         tools: Tools | None = None,
+        run_tools: bool = False,
+        max_rounds: int | None = None,
         sampling: SamplingParams | None = None,
         priority: int = 0,
         deadline_s: float | None = None,
@@ -211,7 +226,12 @@ class Calls:
         Args:
             messages: dicts with ``role`` (system, user, assistant, tool) and ``content``. A
                 result's ``message`` is the one to append for the model's own turn.
-            tools: JSON schemas of functions that the model may call.
+            tools: what the model may call: JSON schemas, functions with types, or what `tool` makes
+                of them.
+            run_tools: call the functions that it asks for, and answer with what they return, until
+                it asks for none; an error in one is told to the model.
+            max_rounds: how many times at most, 1 or more; what it asks for then is in the result's
+                ``tool_calls``. Unset: 8.
             sampling: how to choose the tokens, and when the answer ends.
             priority: as for `generate`.
             deadline_s: as for `generate`.
@@ -219,7 +239,8 @@ class Calls:
                 ``sampling``.
 
         Returns:
-            The answer as a `ChatResult`, which is a ``str``, with ``reasoning`` and ``tool_calls``.
+            The answer as a `ChatResult`, which is a ``str``, with ``reasoning`` and ``tool_calls``;
+            its ``messages`` are all that the rounds have added to the conversation.
 
         Raises:
             TypeError, ValueError: an argument is wrong, or the template refuses the messages.
@@ -230,6 +251,19 @@ class Calls:
         terms = Terms(priority=priority, deadline_s=deadline_s)
         self._driver.check()
         params = self._prepare.params(sampling, keywords)
+        if run_tools or max_rounds is not None:
+            stream = self.stream(
+                messages,
+                tools=tools,
+                run_tools=run_tools,
+                max_rounds=max_rounds,
+                sampling=params,
+                priority=priority,
+                deadline_s=deadline_s,
+            )
+            last = stream.result()
+            assert isinstance(last, ChatResult)
+            return last
         turn = self._prepare.turn(messages, tools, params, terms)
         (result,) = collect(self._driver, [turn])
         assert isinstance(result, ChatResult)

@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from mtlqwen.messages import plain_messages, plain_tools
+from mtlqwen.messages import Tools, plain_messages, plain_tools
 from mtlqwen.result import Kind
 from mtlqwen.stream import MARKS
 from mtlqwen.template import ChatTemplate
@@ -42,7 +42,7 @@ class ChatFormat:
     def encode(
         self,
         messages: Sequence[Mapping[str, Any]],
-        tools: Sequence[Mapping[str, Any]] | None,
+        tools: Tools | None,
         thinking: bool | None,
         options: Mapping[str, Any] | None = None,
     ) -> list[int]:
@@ -65,7 +65,7 @@ class ChatFormat:
     def render(
         self,
         messages: Sequence[Mapping[str, Any]],
-        tools: Sequence[Mapping[str, Any]] | None,
+        tools: Tools | None,
         thinking: bool | None,
         options: Mapping[str, Any] | None = None,
     ) -> str:
@@ -76,7 +76,7 @@ class ChatFormat:
     def _rendered(
         self,
         messages: Sequence[Mapping[str, Any]],
-        tools: Sequence[Mapping[str, Any]] | None,
+        tools: Tools | None,
         thinking: bool | None,
         options: Mapping[str, Any] | None,
     ) -> tuple[str, str]:
@@ -105,7 +105,7 @@ class ChatFormat:
     def shared_prefix(
         self,
         messages: Sequence[Mapping[str, Any]],
-        tools: Sequence[Mapping[str, Any]] | None,
+        tools: Tools | None,
         thinking: bool | None,
         options: Mapping[str, Any] | None = None,
     ) -> list[int]:

@@ -6,10 +6,12 @@ Knows nothing of templates and tokens.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 from mtlqwen.result import ToolCall
+
+Tools: TypeAlias = Sequence[Mapping[str, Any] | Callable[..., Any]]
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 
@@ -29,7 +31,7 @@ def plain_tools(tools: object) -> list[dict[str, Any]]:
 
 
 def check_tools(tools: object) -> list[Mapping[str, Any]]:
-    """Return ``tools`` as a list of function schemas.
+    """Return ``tools`` as a list of function schemas; functions become `Tool`.
 
     Raises:
         TypeError: it is something else.
@@ -37,7 +39,8 @@ def check_tools(tools: object) -> list[Mapping[str, Any]]:
     """
     if not isinstance(tools, Sequence) or isinstance(tools, (str, bytes)):
         raise TypeError(f"[chat] tools: not a list of JSON schemas (got {type(tools).__name__})")
-    for index, tool in enumerate(tools):
+    listed = [tool if isinstance(tool, Mapping) else _made(tool) for tool in tools]
+    for index, tool in enumerate(listed):
         if not isinstance(tool, Mapping):
             raise TypeError(f"[chat] tools[{index}]: not a dict (got {type(tool).__name__})")
         if not isinstance(function_of(tool).get("name"), str):
@@ -45,7 +48,16 @@ def check_tools(tools: object) -> list[Mapping[str, Any]]:
                 f"[chat] tools[{index}]: no name; want "
                 '{"type": "function", "function": {"name": ..., "parameters": ...}}'
             )
-    return list(tools)
+    return listed
+
+
+def _made(tool: Any) -> Any:
+    """Return a function as a tool."""
+    if not callable(tool):
+        return tool
+    from mtlqwen.tools import Tool
+
+    return Tool(tool)
 
 
 def function_of(tool: Mapping[str, Any]) -> Mapping[str, Any]:

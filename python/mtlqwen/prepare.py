@@ -19,7 +19,7 @@ from mtlqwen.checks import check_integer, check_number, is_listing, listed
 from mtlqwen.driver import Core, Driver
 from mtlqwen.errors import ModelError
 from mtlqwen.generation import Facts, Generation
-from mtlqwen.messages import check_tools
+from mtlqwen.messages import Tools, check_tools
 from mtlqwen.request import Request, Wishes
 from mtlqwen.result import ChatResult, Completion, Kind, TokenLogprob
 from mtlqwen.sampling import SamplingParams, params_of
@@ -31,7 +31,6 @@ from mtlqwen.tool_calls import CallTypes
 Prompt: TypeAlias = str | Sequence[int]
 Prompts: TypeAlias = list[str] | Sequence[Sequence[int]]
 Messages: TypeAlias = Sequence[Mapping[str, Any]]
-Tools: TypeAlias = Sequence[Mapping[str, Any]]
 Results: TypeAlias = Completion | list[Completion] | list[list[Completion]]
 
 MAX_PRIORITY = 2**31 - 1
@@ -108,6 +107,19 @@ class Preparer:
         check_single(params)
         (generation,) = self._texts(prompt, params, terms)
         return generation
+
+    def later(
+        self,
+        prompt: Prompt | Messages,
+        added: Sequence[Mapping[str, Any]],
+        tools: Tools | None,
+        params: SamplingParams,
+        terms: Terms,
+    ) -> Generation:
+        """Return a generation for messages that others follow."""
+        if not is_messages(prompt):
+            raise ValueError("[chat] run_tools: only with messages (got a plain prompt)")
+        return self.turn([*prompt, *added], tools, params, terms)
 
     def completions(self, prompt: object, params: SamplingParams, terms: Terms) -> list[Generation]:
         """Return the generations that continue a prompt, or each one of a list: ``n`` for each."""

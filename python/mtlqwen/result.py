@@ -9,7 +9,7 @@ import operator
 from dataclasses import dataclass
 from typing import Any, Literal, SupportsIndex, TypeAlias
 
-Kind: TypeAlias = Literal["text", "reasoning", "tool_call"]
+Kind: TypeAlias = Literal["text", "reasoning", "tool_call", "tool_result"]
 FinishReason: TypeAlias = Literal[
     "stop", "length", "cancelled", "deadline", "repetition", "tool_calls"
 ]
@@ -120,7 +120,8 @@ class Piece(_Text):
     Attributes:
         token_ids: the tokens that made it. A token whose text was held back (an unfinished
             character, a possible stop string) belongs to the piece that brings its text.
-        kind: ``text``, ``reasoning`` or ``tool_call``; always ``text`` without a chat.
+        kind: ``text``, ``reasoning`` or ``tool_call``; always ``text`` without a chat. Between the
+            rounds of a chat that runs its tools, ``tool_result``: what one of them returned.
         tool_call: the call that this piece completes; the text of such a piece may be empty.
     """
 
@@ -220,13 +221,15 @@ class ChatResult(Completion):
     Attributes:
         reasoning: what the model thought before it answered, or ``""``.
         tool_calls: the functions that it wants called, in its order.
+        rounds: the messages of the rounds before this turn, if the chat ran its tools.
         finish_reason: as in `Completion`, or ``tool_calls`` when the turn ended with calls.
     """
 
-    __slots__ = ("reasoning", "tool_calls")
+    __slots__ = ("reasoning", "rounds", "tool_calls")
 
     reasoning: str
     tool_calls: list[ToolCall]
+    rounds: list[dict[str, Any]]
 
     def __new__(
         cls,
@@ -234,6 +237,7 @@ class ChatResult(Completion):
         *,
         reasoning: str = "",
         tool_calls: list[ToolCall] | None = None,
+        rounds: list[dict[str, Any]] | None = None,
         token_ids: list[int],
         finish_reason: FinishReason,
         usage: Usage,
@@ -255,6 +259,7 @@ class ChatResult(Completion):
         assert isinstance(self, ChatResult)
         self.reasoning = reasoning
         self.tool_calls = tool_calls if tool_calls is not None else []
+        self.rounds = rounds if rounds is not None else []
         return self
 
     @property
@@ -272,10 +277,16 @@ class ChatResult(Completion):
             message["tool_calls"] = [call.as_message() for call in self.tool_calls]
         return message
 
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        """All that was added to the conversation: the rounds of tools, and this turn."""
+        return [*self.rounds, self.message]
+
     def __getnewargs_ex__(self) -> tuple[tuple[str], dict[str, Any]]:
         """Let chat results be copied and pickled."""
         args, facts = super().__getnewargs_ex__()
-        return (args, facts | {"reasoning": self.reasoning, "tool_calls": self.tool_calls})
+        own = ("reasoning", "tool_calls", "rounds")
+        return (args, facts | {name: getattr(self, name) for name in own})
 
     def __repr__(self) -> str:
         """Return the answer quoted, with the facts that matter most."""

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from mtlqwen.conversation import Conversation
 from mtlqwen.driver import Core, Driver
-from mtlqwen.messages import plain_messages, plain_tools
-from mtlqwen.prepare import Preparer, Tools, check_single
+from mtlqwen.messages import Tools, plain_messages, plain_tools
+from mtlqwen.prepare import Preparer, check_single
 from mtlqwen.sampling import SamplingParams
 from mtlqwen.session import Session
 from mtlqwen.session_file import Settings
