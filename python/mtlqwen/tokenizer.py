@@ -154,7 +154,9 @@ class Tokenizer:
         try:
             data = json.loads(path.read_text(encoding="utf-8"))
             items = data.pop("added_tokens", [])
-            added = [_added_from_json(item) for item in items if item["content"]]
+            added = [_added_from_json(item) for item in items if item["content"] != ""]
+            if len(added) > _MAX_ADDED:
+                raise ValueError(f"{len(added)} added tokens, want at most {_MAX_ADDED}")
             ours: dict[str, Any] = {"added_tokens": [], "post_processor": None, "decoder": None}
             bpe = _parse(json.dumps(data | ours))
         except (
@@ -181,7 +183,7 @@ class Tokenizer:
             FormatError: its arrays contradict each other.
         """
         model, pre = metadata.get("tokenizer.ggml.model"), metadata.get("tokenizer.ggml.pre")
-        if model != "gpt2" or pre not in _PATTERNS:
+        if model != "gpt2" or not isinstance(pre, str) or pre not in _PATTERNS:
             want = " or ".join(f"gpt2/{key}" for key in _PATTERNS)
             raise ModelError(f"[tokenizer] {name}: not a Qwen's (got {model}/{pre}, want {want})")
         tokens = _strings(metadata, "tokenizer.ggml.tokens", name)
@@ -250,7 +252,10 @@ def _added_from_json(item: dict[str, Any]) -> AddedToken:
     before, after = r"\s*" if item.get("lstrip") else "", r"\s*" if item.get("rstrip") else ""
     if item.get("single_word"):
         before, after = f"{before}(?<!{_word_class()})", f"(?!{_word_class()}){after}"
-    return AddedToken(item["content"], int(item["id"]), bool(item.get("special")), before, after)
+    literal, token_id = item["content"], item["id"]
+    if not isinstance(literal, str) or type(token_id) is not int or not 0 <= token_id < 2**31:
+        raise TypeError(f"an added token with content {literal!r} and id {token_id!r}")
+    return AddedToken(literal, token_id, bool(item.get("special")), before, after)
 
 
 @cache

@@ -62,6 +62,7 @@ def test_restored_literals_stay_text(tokenizer: Tokenizer) -> None:
         ("tokenizer.ggml.model", "llama", ModelError, "got llama/qwen35"),
         ("tokenizer.ggml.pre", "gpt-2", ModelError, "got gpt2/gpt-2"),
         ("tokenizer.ggml.pre", None, ModelError, "got gpt2/None"),
+        ("tokenizer.ggml.pre", ["qwen35"], ModelError, "got gpt2/['qwen35']"),
         ("tokenizer.ggml.tokens", None, FormatError, "tokens is missing"),
         ("tokenizer.ggml.tokens", [1, 2], FormatError, "no list of strings"),
         ("tokenizer.ggml.merges", "a b", FormatError, "merges is missing"),
@@ -98,6 +99,24 @@ def test_a_file_that_is_no_tokenizer(tmp_path: Path, text: str) -> None:
     path.write_text(text, encoding="latin-1")
     with pytest.raises(FormatError, match=r"not a tokenizer\.json"):
         Tokenizer.from_json(path)
+
+
+@pytest.mark.parametrize(
+    ("added", "words"),
+    [
+        ([{"id": 300, "content": 6}], "content 6 and id 300"),
+        ([{"id": "300", "content": "a"}], "content 'a' and id '300'"),
+        ([{"id": True, "content": "a"}], "content 'a' and id True"),
+        ([{"id": -1, "content": "a"}], "content 'a' and id -1"),
+        ([{"id": 300, "content": f"<{i}>"} for i in range(5000)], "5000 added tokens, want at mo"),
+    ],
+)
+def test_added_tokens_that_are_none(tmp_path: Path, added: list[object], words: str) -> None:
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps(tokenizer_json() | {"added_tokens": added}))
+    with pytest.raises(FormatError) as caught:
+        Tokenizer.from_json(path)
+    assert words in str(caught.value)
 
 
 def test_an_added_token_without_text_is_ignored(tmp_path: Path) -> None:
