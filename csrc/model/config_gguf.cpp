@@ -56,11 +56,6 @@ void GgufConfig::check_architecture() const {
 }
 
 void GgufConfig::check_features() const {
-  const uint32_t parts = data_.find_u32("split.count").value_or(1);
-  if (parts > 1) {
-    throw ModelError(concat(subject_, ": file is one part of ", parts,
-                            " (want a whole file); join them with llama-gguf-split --merge"));
-  }
   const std::string* scaling = data_.find_string(key("rope.scaling.type"));
   if (scaling != nullptr && *scaling != "none") {
     fail("rope.scaling.type", printable(*scaling), "none");
@@ -100,12 +95,12 @@ std::vector<LayerKind> GgufConfig::layers(uint32_t mtp_layers) const {
 }
 
 uint32_t GgufConfig::vocab() const {
-  const auto table = file_.weights.tensors.find("token_embd.weight");
-  if (table == file_.weights.tensors.end()) {
+  const TensorInfo* table = file_.find("token_embd.weight");
+  if (table == nullptr) {
     const auto* tokens = data_.find_strings("tokenizer.ggml.tokens");
     return tokens == nullptr ? 0 : static_cast<uint32_t>(tokens->size());
   }
-  const uint64_t rows = table->second.shape.front();
+  const uint64_t rows = table->shape.front();
   if (rows > std::numeric_limits<uint32_t>::max()) fail("token_embd.weight", rows, "fewer rows");
   return static_cast<uint32_t>(rows);
 }

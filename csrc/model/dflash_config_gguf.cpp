@@ -62,11 +62,6 @@ void GgufDflashConfig::check_kind() const {
 }
 
 void GgufDflashConfig::check_features() const {
-  const uint32_t parts = data_.find_u32("split.count").value_or(1);
-  if (parts > 1) {
-    throw ModelError(concat(subject_, ": file is one part of ", parts,
-                            " (want a whole file); join them with llama-gguf-split --merge"));
-  }
   const std::string* scaling = data_.find_string(key("rope.scaling.type"));
   if (scaling != nullptr && *scaling != "none") {
     fail("rope.scaling.type", printable(*scaling), "none");

@@ -24,7 +24,7 @@ DflashWeights::DflashWeights(const std::filesystem::path& path, const ModelConfi
   } else {
     GgufFile file = read_gguf(path);
     config_ = read_dflash_gguf_config(file);
-    add_gguf(std::move(file.weights));
+    add_gguf(std::move(file));
   }
   check_kind();
   check_target(config_, target, concat("[drafter] ", path.string()));

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "io/gguf.hpp"
 #include "io/weight_file.hpp"
 #include "model/tensor_names.hpp"
 
@@ -51,9 +52,10 @@ class TensorFiles {
   explicit TensorFiles(std::filesystem::path path) : path_(std::move(path)) {}
   TensorFiles(TensorFiles&&) = default;
 
-  void add_gguf(WeightFile file) {
+  void add_gguf(GgufFile file) {
     gguf_ = true;
-    files_.push_back(std::move(file));
+    files_.push_back(std::move(file.weights));
+    for (WeightFile& part : file.more) files_.push_back(std::move(part));
   }
   void add_safetensors(std::vector<WeightFile> files) { files_ = std::move(files); }
 

@@ -27,11 +27,9 @@ void Weights::open_gguf(const std::filesystem::path& path) {
   }
   GgufFile file = read_gguf(path);
   head_name_ = "output.weight";
-  const bool has_head =
-      file.weights.tensors.contains(head_name_) || file.weights.unsupported.contains(head_name_);
-  config_ = read_gguf_config(file, has_head);
+  config_ = read_gguf_config(file, file.has(head_name_));
   metadata_ = std::move(file.metadata);
-  add_gguf(std::move(file.weights));
+  add_gguf(std::move(file));
 }
 
 void Weights::open_directory(const std::filesystem::path& path) {

@@ -209,7 +209,6 @@ def test_hf_config_refused(tmp_path: Path, changes: Mapping[str, object], messag
             {"dflash.conv_kernel_size": 2, "dflash.selector_rank": 256},
             "has dflash.conv_kernel_size",
         ),
-        ({"split.count": 2}, "one part of 2"),
         ({"dflash.embedding_length": DELETE}, "key dflash.embedding_length is missing"),
         ({"dflash.embedding_length": 72}, "got 72, want a multiple of 32"),
         ({"dflash.block_count": 10**9}, "block_count is not one that runs (got 1000000000"),

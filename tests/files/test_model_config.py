@@ -162,7 +162,6 @@ def test_hf_config_refused(tmp_path: Path, changes: Mapping[str, object], messag
         ({"general.architecture": "qwen3next"}, 'got "qwen3next"'),
         ({"general.architecture": "qwen35moe"}, 'got "qwen35moe"'),
         ({"general.architecture": DELETE}, "key general.architecture is missing"),
-        ({"split.count": 3}, "one part of 3"),
         ({"qwen35.embedding_length": DELETE}, "key qwen35.embedding_length is missing"),
         ({"qwen35.embedding_length": "64"}, 'got string "64", want an unsigned 32-bit integer'),
         ({"qwen35.embedding_length": -1}, "got integer -1"),
