@@ -4,6 +4,9 @@
 
 namespace mtlqwen {
 
+struct ModelConfig;
+[[nodiscard]] nanobind::dict to_dict(const ModelConfig& config);  // bind_files.cpp
+
 void init_errors(nanobind::module_& module);    // bind_errors.cpp
 void init_engine(nanobind::module_& module);    // bind_engine.cpp
 void init_files(nanobind::module_& module);     // bind_files.cpp

@@ -51,35 +51,6 @@ nb::list open_safetensors(const std::string& path) {
   return files;
 }
 
-nb::dict to_dict(const ModelConfig& config) {
-  nb::dict result;
-  nb::list layers;
-  for (const LayerKind kind : config.layers) {
-    layers.append(kind == LayerKind::kAttention ? "attention" : "gdn");
-  }
-  result["architecture"] = config.architecture;
-  result["hidden"] = config.hidden;
-  result["intermediate"] = config.intermediate;
-  result["vocab"] = config.vocab;
-  result["n_valid_tokens"] = config.n_valid_tokens;
-  result["max_context"] = config.max_context;
-  result["tied"] = config.tied;
-  result["eps"] = config.eps;
-  result["layers"] = layers;
-  result["n_heads"] = config.n_heads;
-  result["n_kv_heads"] = config.n_kv_heads;
-  result["head_dim"] = config.head_dim;
-  result["rotary_dim"] = config.rotary_dim;
-  result["rope_theta"] = config.rope_theta;
-  result["gdn_k_heads"] = config.gdn_k_heads;
-  result["gdn_v_heads"] = config.gdn_v_heads;
-  result["gdn_head_dim"] = config.gdn_head_dim;
-  result["k_head_tiled"] = config.k_head_tiled;
-  result["mtp_layers"] = config.mtp_layers;
-  result["eos_ids"] = config.eos_ids;
-  return result;
-}
-
 nb::dict model_config(const std::string& path) { return to_dict(Weights(path).config()); }
 
 // Vectors by value, matrices by place.

@@ -58,8 +58,9 @@ class TensorReader {
     }
     const std::optional<Format> format = format_of(type);
     if (!format) {
-      unsupported_offsets_.emplace_back(name_, offset);
-      out_.unsupported.emplace(std::move(name), UnsupportedTensor{type_name(type)});
+      unsupported_.emplace_back(offset, name);
+      out_.unsupported.emplace(
+          std::move(name), UnsupportedTensor{.format = type_name(type), .shape = std::move(dims)});
       return;
     }
     const uint64_t bytes = data_bytes(info(*format), dims);
@@ -82,10 +83,11 @@ class TensorReader {
       ranges.emplace_back(tensor.offset, tensor.offset + tensor.bytes);
       tensor.offset += data_start;
     }
-    for (const auto& [name, offset] : unsupported_offsets_) {
-      check_range(name, offset, 1, data_bytes);
+    for (const auto& [offset, name] : unsupported_) {
+      check_range(printable(name), offset, 1, data_bytes);
     }
     std::sort(ranges.begin(), ranges.end());
+    measure_unsupported(ranges, data_bytes);
     uint64_t end = 0;
     for (const auto& [first, last] : ranges) {
       if (first < end) reader_.fail("two tensors share the data byte ", first);
@@ -94,6 +96,20 @@ class TensorReader {
   }
 
  private:
+  // Whatever their types are, they end where the next tensor begins.
+  void measure_unsupported(const std::vector<std::pair<uint64_t, uint64_t>>& ranges,
+                           uint64_t data_bytes) {
+    std::sort(unsupported_.begin(), unsupported_.end());
+    auto next = ranges.begin();
+    for (auto place = unsupported_.begin(); place != unsupported_.end(); ++place) {
+      const uint64_t offset = place->first;
+      next = std::find_if(next, ranges.end(), [&](const auto& r) { return r.first > offset; });
+      uint64_t end = next == ranges.end() ? data_bytes : next->first;
+      if (place + 1 != unsupported_.end()) end = std::min(end, (place + 1)->first);
+      out_.unsupported.at(place->second).bytes = end - offset;
+    }
+  }
+
   // Row-major: the file has the innermost dimension first.
   std::vector<uint64_t> shape() {
     const auto n_dims = reader_.read<uint32_t>(name_);
@@ -143,7 +159,7 @@ class TensorReader {
   uint64_t alignment_;
   WeightFile& out_;
   std::string name_;
-  std::vector<std::pair<std::string, uint64_t>> unsupported_offsets_;
+  std::vector<std::pair<uint64_t, std::string>> unsupported_;  // offset and name
 };
 
 }  // namespace

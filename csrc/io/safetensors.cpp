@@ -41,7 +41,9 @@ class HeaderReader {
     ranges_.emplace_back(first, last);
     const std::optional<Format> format = format_of(*dtype);
     if (!format) {
-      out_.unsupported.emplace(member.name, UnsupportedTensor{printable(*dtype)});
+      out_.unsupported.emplace(member.name, UnsupportedTensor{.format = printable(*dtype),
+                                                              .shape = shape(member.value),
+                                                              .bytes = last - first});
       return;
     }
     TensorInfo tensor{.name = member.name,

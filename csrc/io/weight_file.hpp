@@ -16,6 +16,8 @@ namespace mtlqwen {
 // only if it is needed.
 struct UnsupportedTensor {
   std::string format;
+  std::vector<uint64_t> shape;
+  uint64_t bytes = 0;  // to where the next tensor begins, in a GGUF file
 };
 
 // Invariant: every tensor lies inside the file, and bytes agrees with format and shape.

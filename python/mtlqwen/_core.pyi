@@ -147,5 +147,18 @@ class Engine:
 def read_gguf_metadata(path: str) -> dict[str, object]:
     """All metadata of a GGUF file. Raises FormatError."""
 
+def read_tensors(path: str) -> list[dict[str, object]]:
+    """
+    name, file, format, runs, shape and bytes of all tensors of a GGUF file, a safetensors file or a directory of those. Raises FormatError.
+    """
+
+def read_config(path: str) -> dict[str, object]:
+    """
+    The shapes of a model that runs, bytes of keys and values of a token (token_bytes) and of states of a sequence (state_bytes), and why its prediction head does not run (mtp_problem). Raises FormatError, ModelError.
+    """
+
+def drafter_problem(model: str, drafter: str) -> str:
+    """Why a drafter does not run with a model; empty where it does."""
+
 def recommended_bytes() -> int:
     """What an engine may own where no memory_budget is given."""

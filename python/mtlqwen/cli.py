@@ -6,6 +6,7 @@ Parses arguments and prints; everything else is the library's.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 _INTERRUPTED = 130  # as shells report SIGINT and SIGPIPE
 _PIPE_CLOSED = 141
+_MODEL_HELP = "a GGUF file, a model directory, a hub id owner/name[@REVISION][:QUANT], or tiny"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -56,6 +58,11 @@ def _parser() -> argparse.ArgumentParser:
     _add_engine(demo)
     demo.set_defaults(command=_demo)
 
+    info = commands.add_parser("info", help="what is in a file, the memory it takes, if it runs")
+    info.add_argument("model", metavar="MODEL", help=f"{_MODEL_HELP}; nothing is downloaded")
+    info.add_argument("--json", action="store_true", help="the same for programs")
+    info.set_defaults(command=_info)
+
     generate = commands.add_parser("generate", help="continue a text")
     _add_common(generate, "PROMPT", "the text; unset: standard input")
     generate.set_defaults(command=_generate)
@@ -73,8 +80,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_common(parser: argparse.ArgumentParser, name: str, text_help: str) -> None:
-    model_help = "a GGUF file, a model directory, a hub id owner/name[@REVISION][:QUANT], or tiny"
-    parser.add_argument("model", metavar="MODEL", help=model_help)
+    parser.add_argument("model", metavar="MODEL", help=_MODEL_HELP)
     parser.add_argument("text", nargs="?", metavar=name, help=text_help)
     parser.add_argument("-n", "--max-tokens", type=int, metavar="N", help="tokens at most")
     parser.add_argument("-t", "--temperature", type=float, metavar="T", help="0 is greedy")
@@ -130,6 +136,13 @@ def _demo(options: argparse.Namespace) -> None:
     from mtlqwen.demo import run_demo
 
     run_demo(options.model, **_engine_options(options))
+
+
+def _info(options: argparse.Namespace) -> None:
+    from mtlqwen.info import describe, lines
+
+    report = describe(options.model)
+    print(json.dumps(report, indent=1) if options.json else "\n".join(lines(report)))
 
 
 def _generate(options: argparse.Namespace) -> None:
