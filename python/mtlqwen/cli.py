@@ -1,4 +1,4 @@
-"""The console script ``mtlqwen``: a demonstration, and generation without writing a program.
+"""The console script ``mtlqwen``: chats, answers for scripts, and what helps around them.
 
 Parses arguments and prints; everything else is the library's.
 """
@@ -17,10 +17,15 @@ from mtlqwen.options import SPECS
 
 if TYPE_CHECKING:
     from mtlqwen.sampling import SamplingParams
+    from mtlqwen.screen import Screen
+    from mtlqwen.tools import Tool
 
 _INTERRUPTED = 130  # as shells report SIGINT and SIGPIPE
 _PIPE_CLOSED = 141
 _MODEL_HELP = "a GGUF file, a model directory, a hub id owner/name[@REVISION][:QUANT], or tiny"
+
+_MODEL_HELP = "a GGUF file, a model directory, a hub id owner/name[@REVISION][:QUANT], or tiny"
+_DRAFTER_HELP = "a DFlash drafter, as MODEL; unset: the one beside the model, if there is one"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -30,9 +35,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: what follows the program's name; unset: those of the process.
     """
     options = _parser().parse_args(arguments)
-    command: Callable[[argparse.Namespace], None] = options.command
+    command: Callable[[argparse.Namespace], int | None] = options.command
     try:
-        command(options)
+        code = command(options)
         sys.stdout.flush()
     except BrokenPipeError:
         # Whatever is still buffered has no reader; the flush at exit must not fail again.
@@ -43,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (MtlqwenError, OSError, RuntimeError, ValueError) as error:
         print(f"mtlqwen: {error}", file=sys.stderr)
         return 1
-    return 0
+    return code or 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -67,16 +72,50 @@ def _parser() -> argparse.ArgumentParser:
     _add_common(generate, "PROMPT", "the text; unset: standard input")
     generate.set_defaults(command=_generate)
 
-    chat = commands.add_parser("chat", help="answer one message")
-    _add_common(chat, "MESSAGE", "what to say; unset: standard input")
-    chat.add_argument("--system", metavar="TEXT", help="system message")
-    thinking = chat.add_mutually_exclusive_group()
+    chat = commands.add_parser("chat", help="talk, or answer one message")
+    _add_common(chat, "MESSAGE", "what to say; unset: a conversation, or standard input")
+    _add_chat(chat)
+    chat.set_defaults(command=_chat)
+
+    run = commands.add_parser("run", help="answer once, for scripts: the answer and nothing else")
+    _add_common(run, "PROMPT", "what to say; what is piped in follows it")
+    _add_chat(run)
+    run.add_argument("--json", action="store_true", help="a line of JSON with all that is known")
+    run.set_defaults(command=_run)
+
+    pull = commands.add_parser("pull", help="download a model, and print where it is")
+    pull.add_argument("model", metavar="MODEL", help=_MODEL_HELP)
+    pull.add_argument("--drafter", metavar="MODEL", help=_DRAFTER_HELP)
+    pull.set_defaults(command=_pull)
+
+    doctor = commands.add_parser("doctor", help="check that everything works here")
+    doctor.set_defaults(command=_doctor)
+
+    bench = commands.add_parser("bench", help="measure a model's speed")
+    bench.add_argument("model", nargs="?", default="tiny", metavar="MODEL", help="default: tiny")
+    bench.add_argument("-p", type=_count, default=512, metavar="N", help="tokens of the prompt")
+    bench.add_argument("-n", type=_count, default=64, metavar="N", help="tokens to generate")
+    bench.add_argument("--json", action="store_true", help="a line of JSON")
+    _add_engine(bench)
+    bench.set_defaults(command=_bench)
+    return parser
+
+
+def _count(text: str) -> int:
+    count = int(text)
+    if count < 1:
+        raise ValueError
+    return count
+
+
+def _add_chat(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--system", metavar="TEXT", help="system message")
+    parser.add_argument("--tools", metavar="FILE", help="a Python file with @tool functions to run")
+    thinking = parser.add_mutually_exclusive_group()
     thinking.add_argument(
         "--thinking", action="store_true", default=None, help="reason before the answer"
     )
     thinking.add_argument("--no-thinking", action="store_false", dest="thinking", help="do not")
-    chat.set_defaults(command=_chat)
-    return parser
 
 
 def _add_common(parser: argparse.ArgumentParser, name: str, text_help: str) -> None:
@@ -95,10 +134,9 @@ def _add_common(parser: argparse.ArgumentParser, name: str, text_help: str) -> N
 def _add_engine(parser: argparse.ArgumentParser) -> None:
     threads_help = "CPU threads; unset: one for each core"
     spec_help = "who proposes tokens, for speed alone: %(choices)s; default: %(default)s"
-    drafter_help = "a DFlash drafter, as MODEL; unset: the one beside the model, if there is one"
     parser.add_argument("--threads", type=int, metavar="N", help=threads_help)
     parser.add_argument("--spec", choices=SPECS, default="auto", metavar="WHO", help=spec_help)
-    parser.add_argument("--drafter", metavar="MODEL", help=drafter_help)
+    parser.add_argument("--drafter", metavar="MODEL", help=_DRAFTER_HELP)
 
 
 def _sampling(options: argparse.Namespace) -> SamplingParams:
@@ -146,10 +184,11 @@ def _info(options: argparse.Namespace) -> None:
 
 
 def _generate(options: argparse.Namespace) -> None:
+    from mtlqwen.commands import read_text
     from mtlqwen.engine import Engine
     from mtlqwen.screen import Screen
 
-    prompt, sampling, screen = _text(options), _sampling(options), Screen(sys.stdout)
+    prompt, sampling, screen = read_text(options.text), _sampling(options), Screen(sys.stdout)
     with Engine(options.model, **_engine_options(options)) as engine:
         for piece in engine.stream(prompt, sampling=sampling):
             screen.write(piece)
@@ -157,17 +196,91 @@ def _generate(options: argparse.Namespace) -> None:
 
 
 def _chat(options: argparse.Namespace) -> None:
+    from mtlqwen.commands import load_tools, read_text
     from mtlqwen.engine import Engine
     from mtlqwen.screen import Screen, show_stream
 
-    messages, sampling = [{"role": "user", "content": _text(options)}], _sampling(options)
-    if options.system is not None:
-        messages.insert(0, {"role": "system", "content": options.system})
+    tools, screen = load_tools(options.tools), Screen(sys.stdout)
+    if options.text is None and sys.stdin.isatty() and sys.stdout.isatty():
+        _talk(options, screen, tools)
+        return
+    messages = _messages(options, read_text(options.text))
     with Engine(options.model, **_engine_options(options)) as engine:
-        stream = engine.stream(messages, sampling=sampling, thinking=options.thinking)
-        show_stream(Screen(sys.stdout), stream)
+        show_stream(screen, engine.stream(messages, **_chat_options(options, tools)))
 
 
-def _text(options: argparse.Namespace) -> str:
-    text: str | None = options.text
-    return sys.stdin.read() if text is None else text
+def _talk(options: argparse.Namespace, screen: Screen, tools: Sequence[Tool]) -> None:
+    """Hold a conversation in a terminal."""
+    from dataclasses import replace
+
+    from mtlqwen.chat_loop import ChatLoop
+    from mtlqwen.engine import Engine
+    from mtlqwen.screen import make_view
+
+    sampling = replace(_sampling(options), thinking=options.thinking)
+    with Engine(options.model, **_engine_options(options)) as engine:
+        view = make_view(screen, sys.stdout)
+        loop = ChatLoop(engine, screen, view, system=options.system, sampling=sampling, tools=tools)
+        loop.run()
+
+
+def _run(options: argparse.Namespace) -> None:
+    from mtlqwen.commands import load_tools, read_text, result_json
+    from mtlqwen.engine import Engine
+    from mtlqwen.result import ChatResult
+    from mtlqwen.screen import Screen
+
+    tools, screen = load_tools(options.tools), Screen(sys.stdout)
+    messages = _messages(options, read_text(options.text, behind=True))
+    with Engine(options.model, **_engine_options(options)) as engine:
+        stream = engine.stream(messages, **_chat_options(options, tools))
+        for piece in stream:
+            if piece.kind == "text" and not options.json:
+                screen.write(piece)
+        result = stream.result()
+        assert isinstance(result, ChatResult)
+        screen.write(result_json(result) + "\n" if options.json else "\n")
+
+
+def _messages(options: argparse.Namespace, text: str) -> list[dict[str, Any]]:
+    system = [] if options.system is None else [{"role": "system", "content": options.system}]
+    return [*system, {"role": "user", "content": text}]
+
+
+def _chat_options(options: argparse.Namespace, tools: Sequence[Tool]) -> dict[str, Any]:
+    chosen = {"sampling": _sampling(options), "thinking": options.thinking}
+    return chosen | ({"tools": tools, "run_tools": True} if tools else {})
+
+
+def _pull(options: argparse.Namespace) -> None:
+    from mtlqwen.commands import pull
+
+    for path in pull(options.model, options.drafter):
+        print(path)
+
+
+def _doctor(_: argparse.Namespace) -> int:
+    from mtlqwen.commands import doctor
+    from mtlqwen.screen import Screen
+
+    return 0 if doctor(Screen(sys.stdout)) else 1
+
+
+def _bench(options: argparse.Namespace) -> None:
+    import json
+
+    from mtlqwen.commands import bench
+    from mtlqwen.engine import Engine
+
+    with Engine(options.model, **_engine_options(options)) as engine:
+        measured = bench(engine, options.p, options.n)
+    if options.json:
+        print(json.dumps(measured))
+        return
+    rows = (
+        (f"prompt of {options.p} tokens", "prompt_tps"),
+        ("one sequence", "decode_tps"),
+        (f"{measured['sequences']} sequences together", "together_tps"),
+    )
+    for name, key in rows:
+        print(f"{name:<24} {measured[key]:9.1f} tokens/s")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING, TextIO
 
 from mtlqwen.progress import is_terminal
 
 if TYPE_CHECKING:
+    from mtlqwen.answer_view import AnswerView
     from mtlqwen.reader import Stream
     from mtlqwen.result import Completion
 
@@ -29,6 +31,11 @@ class Screen:
         self._stream.write(text.encode(encoding, "replace").decode(encoding))
         self._stream.flush()
 
+    def line(self, text: str) -> None:
+        """Write the last line anew, where a person sees it."""
+        if self.colours:
+            self.write(f"\r\x1b[K\x1b[2m{text}\x1b[0m")
+
     def heading(self, text: str) -> None:
         """Write a title with a blank line before it."""
         self.write(f"\n{text}\n", "bold")
@@ -49,3 +56,16 @@ def show_stream(screen: Screen, stream: Stream) -> Completion:
         screen.write(piece, "dim" if kind == "reasoning" else "")
     screen.write("\n")
     return stream.result()
+
+
+def make_view(screen: Screen, stream: TextIO) -> Callable[[], AnswerView]:
+    """Return what makes views of answers: Markdown where rich is installed, else plain text."""
+    from mtlqwen.answer_view import AnswerView, MarkdownView
+
+    if not screen.colours:
+        return lambda: AnswerView(screen)
+    try:
+        from rich.console import Console
+    except ImportError:
+        return lambda: AnswerView(screen)
+    return lambda: MarkdownView(screen, Console(file=stream))
