@@ -144,11 +144,30 @@ def test_console_script_on_standard_input_and_its_version() -> None:
     assert done.returncode == 0
 
 
-@pytest.mark.parametrize("name", ["hello.py", "sessions.py", "stream.py"])
+EXAMPLES = {
+    "batch.py": f'"answer": "{ANSWER}"',
+    "engines.py": "quick: 335 157",
+    "hello.py": ANSWER,
+    "own_loop.py": "guard: Hello!",
+    "sessions.py": "My name is Paul.",
+    "stream.py": "Once upon a time",
+    "threads.py": "3 + 3 = 6",
+    "tools.py": "I found an orange umbrella for 44 dollars.",
+    "web.py": "335 157",
+}
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
 def test_examples_run(root: Path, name: str) -> None:
     done = run(str(root / "examples" / name))
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.strip()
+    assert EXAMPLES[name] in done.stdout
+
+
+def test_examples_are_short_and_all_run(root: Path) -> None:
+    found = {file.name: file.read_text().count("\n") for file in (root / "examples").glob("*.py")}
+    assert found.keys() == EXAMPLES.keys()
+    assert all(lines < 60 for lines in found.values())
 
 
 def run_blocks(path: Path) -> str:
@@ -174,6 +193,10 @@ def test_the_document_of_sessions_runs(root: Path) -> None:
     assert re.fullmatch(r"I live in Ankara[.] [1-9]\d* of \d+", shown[1])
 
 
+def test_the_document_of_tools_runs(root: Path) -> None:
+    assert "'role': 'tool'" in run_blocks(root / "docs/tools.md")
+
+
 def test_the_document_of_sampling_runs(root: Path) -> None:
     shown = run_blocks(root / "docs/sampling.md").splitlines()
     assert re.fullmatch(r"'5' -\d[.]\d+ \['5', '6'\]", shown[-1])
@@ -186,12 +209,15 @@ def test_the_document_of_sampling_runs(root: Path) -> None:
         "sampling",
         "loops",
         "template",
-        "chat",
+        "answer_view",
         "tokenizer",
         "reader",
         "areader",
         "engine",
+        "parts",
         "session",
+        "tool_calls",
+        "tools",
     ],
 )
 def test_docstring_examples_run(module: str) -> None:
