@@ -1,7 +1,8 @@
 // Attention over the sparse KV planes, between its linears.
 //
 //   attention_prepare  q = rope(norm(q)) * scale;
-//                      planes at the row's position = half(rope(norm(k))), half(v)
+//                      planes at the row's position = half(rope(norm(k))), half(v); 0 for
+//                      what is not finite, and then the row is spoilt
 //   attention_split    (attention_split.metal) for one split of the context: max of q k,
 //                      sum of exp(q k - max), sum of exp(q k - max) v
 //   attention_merge    out = softmax(q k) v * sigmoid(gate), from the splits in order; without the
@@ -20,12 +21,17 @@
 #include "activation.h"
 #include "attention.h"
 #include "int16.h"
+#include "spoilt.h"
 using namespace metal;
 
 constant constexpr uint kLaneDims = 8;  // of the values, for head_dim 256
 constant constexpr float kHalfMax = 65504.0f;
 
-inline half to_half(float x) { return half(clamp(x, -kHalfMax, kHalfMax)); }
+// Planes hold finite numbers alone: a key that a row does not see has weight 0, but 0 times NaN is NaN.
+inline half to_half(float x, thread bool& is_finite) {
+  is_finite = is_finite && isfinite(x);
+  return isfinite(x) ? half(clamp(x, -kHalfMax, kHalfMax)) : half(0.0f);
+}
 
 // 1 / rms of one head.
 inline float head_scale(device const float* x, constant AttentionArgs& args, uint lane) {
@@ -58,7 +64,8 @@ attention_prepare(device float* q [[buffer(0)]],  // (rows, H, D)
                   device const float2* rope [[buffer(8)]],   // (context, rotary_dim / 2): cos, sin
                   device const QueryArgs* queries [[buffer(9)]],
                   device const uint* row_query [[buffer(10)]],  // (rows)
-                  constant AttentionArgs& args [[buffer(11)]], constant Pass& pass [[buffer(12)]],
+                  device atomic_uint* spoilt [[buffer(11)]],    // (rows)
+                  constant AttentionArgs& args [[buffer(12)]], constant Pass& pass [[buffer(13)]],
                   uint2 group [[threadgroup_position_in_grid]],
                   uint lane [[thread_index_in_simdgroup]]) {
   const uint row = group.y;
@@ -87,14 +94,17 @@ attention_prepare(device float* q [[buffer(0)]],  // (rows, H, D)
     device const float* x = k + head * dim;
     device half* y = k_plane + place;
     const float scale = head_scale(x, args, lane);
+    bool is_finite = scale > 0.0f;  // else the sum of the head's squares is not
     for (uint i = lane; i < half_turn; i += 32) {
       const float2 pair = rotate_pair(x, k_norm, scale, turns[i], i, i + half_turn);
-      y[i] = to_half(pair.x);
-      y[i + half_turn] = to_half(pair.y);
+      y[i] = to_half(pair.x, is_finite);
+      y[i + half_turn] = to_half(pair.y, is_finite);
     }
     for (uint i = args.rotary_dim + lane; i < dim; i += 32)
-      y[i] = to_half(x[i] * scale * k_norm[i]);
-    for (uint i = lane; i < dim; i += 32) v_plane[place + i] = to_half(v[head * dim + i]);
+      y[i] = to_half(x[i] * scale * k_norm[i], is_finite);
+    for (uint i = lane; i < dim; i += 32)
+      v_plane[place + i] = to_half(v[head * dim + i], is_finite);
+    if (!is_finite) note_spoilt(spoilt, row, args.place);
   }
 }
 

@@ -2,8 +2,9 @@
 //
 //   edit_logits     c = how often an id was generated, and drafted before the row
 //                   c > 0: x = (x > 0 ? x / repetition : x * repetition) - presence - frequency * c
-//                   x += bias; -infinity where it is a stop that is forbidden, or where the tokens
-//                   before the row and it make a bad word; NaN stays
+//                   x += bias; MTLQWEN_FORBIDDEN where the bias is -infinity, where it is a stop that
+//                   is forbidden, or where the tokens before the row and it make a bad word; what
+//                   is not finite stays, and sample_scan sees it
 //   restore_logits  puts the raw logits back
 //
 // Grid (1, n_edits), one simdgroup a row of EditArgs; no row has two. An id is changed by one lane:
@@ -48,11 +49,10 @@ kernel void edit_logits(device float* logits [[buffer(0)]],             // (n_lo
     if (entry.id >= args.n_valid) continue;
     const float x = row[entry.id];
     raw[i] = x;
-    // A bias of -infinity would make NaN of +infinity.
     const bool forbidden =
         entry.bias == -INFINITY || is_forbidden(edit, entry, words, word_tokens, before);
     const float edited = penalised(x, entry.count + popcount(drafted), edit) + entry.bias;
-    row[entry.id] = isnan(x) ? x : forbidden ? -INFINITY : edited;
+    if (isfinite(x)) row[entry.id] = forbidden ? MTLQWEN_FORBIDDEN : edited;
   }
   found = simd_or(found);
   if (!stands_alone(lane, found, before.drafted, before.n_drafted)) return;
@@ -60,7 +60,8 @@ kernel void edit_logits(device float* logits [[buffer(0)]],             // (n_lo
   if (id >= args.n_valid) return;
   const float x = row[id];
   raw[edit.n_entries + lane] = x;
-  row[id] = penalised(x, popcount(drafted_as(id, before.drafted, before.n_drafted)), edit);
+  const uint count = popcount(drafted_as(id, before.drafted, before.n_drafted));
+  if (isfinite(x)) row[id] = penalised(x, count, edit);
 }
 
 kernel void restore_logits(device float* logits [[buffer(0)]],             // (n_logit_rows, vocab)

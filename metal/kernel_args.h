@@ -18,6 +18,13 @@ namespace mtlqwen {
 // Where an array's element would stand: there is none.
 #define MTLQWEN_NO_INDEX 0xFFFFFFFFu
 
+// In the place of a chosen id: nothing may be chosen; a logit is not finite.
+#define MTLQWEN_NO_CHOICE -1
+#define MTLQWEN_SPOILT_LOGITS -2
+
+// The logit of an id that edits forbid: the lowest finite float, for infinite ones are spoilt.
+#define MTLQWEN_FORBIDDEN -3.402823466e38f
+
 // Counts of one pass. A second Pass, with rows = n_logit_rows, serves the kernels behind gather_rows.
 struct Pass {
   MTLQWEN_UINT rows;              // token rows
@@ -141,9 +148,13 @@ struct EmbedArgs {
   MTLQWEN_UINT n_tokens;  // rows of the table
 };
 
+// Places of a model, in the order of a pass: what may be the first to give a row a number that is not finite. 0: the embedding;
+// 1 + 2 i, 2 + 2 i: the mixer of layer i, and its MLP. MTLQWEN_NO_INDEX: nobody is told (a drafter).
 struct NormArgs {
   MTLQWEN_UINT dim;
   float eps;
+  MTLQWEN_UINT place;  // that gave the rows
+  MTLQWEN_UINT reserved;
 };
 
 // out[row][n] (+)= sum_k in[row][k] * weight[n][k]
@@ -165,6 +176,8 @@ struct AttentionArgs {
   MTLQWEN_UINT window;        // keys that far from a row, and farther, are not seen; 0: all are
   MTLQWEN_UINT causal;  // a row sees the positions up to its own; 0: all rows of its query, too
   MTLQWEN_UINT gated;   // each head's query is followed by its gate; 0: there are no gates
+  MTLQWEN_UINT place;   // the layer's mixer, see NormArgs
+  MTLQWEN_UINT reserved[3];
 };
 
 // One GDN layer's place in a bank: bank_base = banks + bank * bank_floats; state then conv at the offsets.
@@ -232,7 +245,7 @@ static_assert(sizeof(Pass) == 32, "Pass is shared with the kernels");
 static_assert(sizeof(QueryArgs) == 32, "QueryArgs is shared with the kernels");
 static_assert(sizeof(StateWriteArgs) == 16, "StateWriteArgs is shared with the kernels");
 static_assert(sizeof(VerifyArgs) == 32, "VerifyArgs is shared with the kernels");
-static_assert(sizeof(AttentionArgs) == 48, "AttentionArgs is shared with the kernels");
+static_assert(sizeof(AttentionArgs) == 64, "AttentionArgs is shared with the kernels");
 static_assert(sizeof(SampleArgs) == 32, "SampleArgs is shared with the kernels");
 static_assert(sizeof(EditArgs) == 64, "EditArgs is shared with the kernels");
 static_assert(sizeof(TokenEdit) == 24, "TokenEdit is shared with the kernels");

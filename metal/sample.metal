@@ -3,8 +3,8 @@
 //
 //   score(id) = logit / temperature + gumbel,   gumbel = -log(-log(u)),
 //               u from Philox(seed; id, position, sample)
-//   ids[r]    = argmax score of the ids that mask and filter leave, the lowest id of equals; NaN
-//               never wins; -1 if nothing can (all NaN or -infinity)
+//   ids[r]    = argmax score of the ids that mask and filter leave, the lowest id of equals, none of
+//               which edits forbid; -1 where there is none; -2 where a logit is not finite
 //
 // Scores are kept times min(temperature, 1): the same argmax, and neither a tiny nor a huge
 // temperature overflows. sample_scan: grid (n_chunks, n_logit_rows), the best of each chunk.
@@ -17,9 +17,10 @@
 #include "philox.h"
 using namespace metal;
 
-constant constexpr float kLowest = -3.402823466e38f;  // a score must exceed it
-constant constexpr float kGumbelBound = 16.7f;        // above -log(-log(1 - 2^-24)) = 16.636
-constant constexpr uint kNoId = 0xFFFFFFFFu;
+constant constexpr float kLowest = MTLQWEN_FORBIDDEN;  // a score must exceed it, and a logit, too
+constant constexpr float kGumbelBound = 16.7f;         // above -log(-log(1 - 2^-24)) = 16.636
+constant constexpr uint kNoId = uint(MTLQWEN_NO_CHOICE);
+constant constexpr uint kSpoilt = uint(MTLQWEN_SPOILT_LOGITS);
 
 // The best of all lanes; of equal scores the lowest id.
 inline Candidate best_of_lanes(float score, uint id) {
@@ -62,6 +63,7 @@ kernel void sample_scan(device Candidate* out [[buffer(0)]],             // (n_l
 
   float best = kLowest;
   uint best_id = kNoId;
+  bool is_finite = true;
   // Four ids share one Philox block, so a lane takes them together.
   for (uint quad = first / 4 + lane; quad * 4 < last; quad += 32) {
     uint4 words = uint4(0);
@@ -69,11 +71,13 @@ kernel void sample_scan(device Candidate* out [[buffer(0)]],             // (n_l
     for (uint i = 0; i < 4; i++) {
       const uint id = quad * 4 + i;
       if (id < first || id >= last) continue;
-      float score = row[id] * logit_scale;
+      const float logit = row[id];
+      is_finite = is_finite && isfinite(logit);
+      float score = logit * logit_scale;
       // Most ids cannot win whatever their noise: two logarithms and a Philox block saved, the
       // result the same.
       if (!(score + kGumbelBound * noise_scale > best)) continue;
-      if (!keeps(kept, row[id], id) || !allows(mask, id)) continue;
+      if (!(logit > kLowest) || !keeps(kept, logit, id) || !allows(mask, id)) continue;
       if (noise_scale > 0.0f) {
         if (!drawn) words = philox4x32(uint4(quad, sample.position, sample.sample_index, 0), key);
         drawn = true;
@@ -86,7 +90,11 @@ kernel void sample_scan(device Candidate* out [[buffer(0)]],             // (n_l
       }
     }
   }
-  const Candidate winner = best_of_lanes(best, best_id);
+  Candidate winner = best_of_lanes(best, best_id);
+  if (simd_or(uint(!is_finite)) != 0) {  // above every score
+    winner.score = INFINITY;
+    winner.id = kSpoilt;
+  }
   if (lane == 0) out[group.y * args.n_chunks + group.x] = winner;
 }
 

@@ -1,10 +1,12 @@
 // What a pass found becomes visible: tokens, states, ends.
 #include <algorithm>
+#include <stdexcept>
 
 #include "base/error.hpp"
 #include "engine/drafts.hpp"
 #include "engine/engine.hpp"
 #include "engine/runtime.hpp"
+#include "engine/spoilt.hpp"
 
 namespace mtlqwen {
 
@@ -34,7 +36,10 @@ Decoded Engine::commit_locked(const Batch& batch, const PassResult& result) {
   runtime_->banks.confirm();
   runtime_->kv_pool.copies_done();
   Committed committed{.result = result, .now = Clock::now()};
-  for (const Query& query : batch.queries) commit_one_locked(query, committed);
+  for (const Query& query : batch.queries) {
+    commit_one_locked(query, committed);
+    committed.pass_over(query, sequences_.at(query.sequence).options.logprobs);
+  }
   drop_pass_banks_locked();
   return std::move(committed.decoded);
 }
@@ -45,10 +50,15 @@ void Engine::commit_one_locked(const Query& query, Committed& committed) {
   const std::span<const int32_t> sampled =
       committed.result.sampled.subspan(committed.n_sampled, query.n_sampled());
   const uint32_t accepted = is_decode(query) ? commit_draft_locked(sequence, query, committed) : 0;
+  const uint32_t rows = query.count - query.width + accepted;
+  if (const auto spoilt = find_spoilt(query, rows, committed)) {
+    const ModelConfig& config = runtime_->weights.config();
+    return finish_locked(sequence, FinishReason::kError,
+                         std::make_exception_ptr(error_of(*spoilt, config)));
+  }
   for (const int32_t token : sampled.first(accepted))
     append_token_locked(sequence, token, committed.now);
   if (sequence.options.logprobs) commit_logprobs_locked(sequence, query, accepted, committed);
-  const uint32_t rows = query.count - query.width + accepted;
   sequence.kv_valid += rows;
   keep_bank_locked(sequence, bank_behind(query, rows));
   runtime_->forward.keep(query, rows);
@@ -58,7 +68,6 @@ void Engine::commit_one_locked(const Query& query, Committed& committed) {
     sequence.logit_row = committed.n_sampled + accepted;
     append_token_locked(sequence, sampled[accepted], committed.now);
   }
-  committed.n_sampled += query.n_sampled();
 }
 
 // Of the tokens that it gets from the pass: what drafts had beyond them is passed over.
@@ -74,16 +83,15 @@ void Engine::commit_logprobs_locked(Sequence& sequence, const Query& query, uint
        likeliest.subspan(committed.n_likeliest, (accepted + 1) * n_each)) {
     sequence.logprobs.likeliest.emplace_back(one.id, one.logprob);
   }
-  committed.n_logprobs += query.n_sampled();
-  committed.n_likeliest += query.n_sampled() * n_each;
 }
 
 void Engine::append_token_locked(Sequence& sequence, int32_t token, Clock::time_point now) {
-  if (token < 0) {  // sample_pick found nothing to choose
-    finish_locked(sequence, FinishReason::kError,
-                  std::make_exception_ptr(DeviceError(
-                      "[engine] logits: no finite value among them; the weights are damaged")));
-    return;
+  if (token == MTLQWEN_NO_CHOICE) {
+    return finish_locked(
+        sequence, FinishReason::kError,
+        std::make_exception_ptr(std::invalid_argument(
+            "[sampling] tokens: all are forbidden (got options that leave none, want one at "
+            "least); allow more by allowed_token_ids, logit_bias, bad_words or min_tokens")));
   }
   if (sequence.thinks()) {
     sequence.thinking_ended = token == sequence.options.thinking->end_id ||

@@ -1,6 +1,7 @@
 // What a step knows of drafts, as plain data, and the rules that need no engine.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -32,6 +33,14 @@ struct Committed {
   uint32_t n_logprobs = 0;
   uint32_t n_likeliest = 0;
   Decoded decoded{};
+
+  // logprobs: of the query's sequence, see RequestOptions.
+  void pass_over(const Query& query, const std::optional<uint32_t>& logprobs) {
+    n_sampled += query.n_sampled();
+    if (!logprobs) return;
+    n_logprobs += query.n_sampled();
+    n_likeliest += query.n_sampled() * *logprobs;
+  }
 };
 
 // Its only row but a draft's is the last of its request.

@@ -20,6 +20,8 @@ PassBuffers lay_out(const PassLimits& limits, uint8_t index, Take take) {
           .writes = take(limits.rows * sizeof(StateWriteArgs)),
           .row_query = take(limits.rows * sizeof(uint32_t)),
           .input_ids = take(limits.rows * sizeof(int32_t)),
+          .spoilt = take(limits.rows * sizeof(uint32_t)),
+          .spoilt_logits = take(limits.sampled_rows * sizeof(uint32_t)),
           .logit_rows = take(limits.sampled_rows * sizeof(uint32_t)),
           .samples = take(limits.sampled_rows * sizeof(SampleArgs)),
           .places = take(limits.sampled_rows * sizeof(uint32_t)),
@@ -169,6 +171,8 @@ PassShape Control::pack(std::span<const PackedQuery> queries, uint32_t min_block
     shape.n_keys += keys;
   }
   n_rows_ = pass.rows;
+  std::fill_n(at<uint32_t>(buffers_.spoilt), n_rows_, MTLQWEN_NO_INDEX);
+  std::fill_n(at<uint32_t>(buffers_.spoilt_logits), n_logit_rows_, MTLQWEN_NO_INDEX);
   pass.n_logit_rows = n_logit_rows_;
   pass.n_writes = n_writes_;
   pass.blocks_per_split =

@@ -56,24 +56,26 @@ struct PassLimits {
 struct PassBuffers {
   uint8_t index = 0;  // of the pass, see StepShape
   Span pass;
-  Span logit_pass;  // Pass with rows = n_logit_rows
-  Span queries;     // (queries) QueryArgs
-  Span writes;      // (rows) StateWriteArgs
-  Span row_query;   // (rows) uint32
-  Span input_ids;   // (rows) int32
-  Span logit_rows;  // (sampled_rows) uint32
-  Span samples;     // (sampled_rows) SampleArgs
-  Span places;      // (sampled_rows) uint32: rows of another pass that the ids are tokens of
-  Span sampled;     // (sampled_rows) int32, written by sample_pick
-  Span filters;     // (filtered rows) FilterArgs
-  Span kept;        // (filtered rows) Kept, written by filter_rows
-  Span masks;       // (queries, mask_words) uint32
-  Span verifies;    // (queries) VerifyArgs, taped ones first
-  Span stops;       // (stops) int32
-  Span accepted;    // (queries) uint32, written by verify
-  Span logprobs;    // (sampled_rows) LogprobArgs
-  Span chosen;      // (sampled_rows) TokenLogprob, written by logprob_rows
-  Span likeliest;   // (sampled_rows * kMostLogprobs) TokenLogprob, the same
+  Span logit_pass;     // Pass with rows = n_logit_rows
+  Span queries;        // (queries) QueryArgs
+  Span writes;         // (rows) StateWriteArgs
+  Span row_query;      // (rows) uint32
+  Span input_ids;      // (rows) int32
+  Span spoilt;         // (rows) uint32, see metal/spoilt.h
+  Span spoilt_logits;  // (sampled_rows) uint32, the same of rows that get logits
+  Span logit_rows;     // (sampled_rows) uint32
+  Span samples;        // (sampled_rows) SampleArgs
+  Span places;         // (sampled_rows) uint32: rows of another pass that the ids are tokens of
+  Span sampled;        // (sampled_rows) int32, written by sample_pick
+  Span filters;        // (filtered rows) FilterArgs
+  Span kept;           // (filtered rows) Kept, written by filter_rows
+  Span masks;          // (queries, mask_words) uint32
+  Span verifies;       // (queries) VerifyArgs, taped ones first
+  Span stops;          // (stops) int32
+  Span accepted;       // (queries) uint32, written by verify
+  Span logprobs;       // (sampled_rows) LogprobArgs
+  Span chosen;         // (sampled_rows) TokenLogprob, written by logprob_rows
+  Span likeliest;      // (sampled_rows * kMostLogprobs) TokenLogprob, the same
 };
 
 // Logarithms of probability.
@@ -98,6 +100,13 @@ class Control {
   // What logprob_rows found, in the order of the rows that it was asked about: of their ids, and of
   // the likeliest ones, as many of each row as were wanted.
   [[nodiscard]] Logprobs logprobs() const;
+  // Where each of its rows is spoilt, and each that was sampled.
+  [[nodiscard]] std::span<const uint32_t> spoilt() const {
+    return {at<uint32_t>(buffers_.spoilt), n_rows_};
+  }
+  [[nodiscard]] std::span<const uint32_t> spoilt_logits() const {
+    return {at<uint32_t>(buffers_.spoilt_logits), n_logit_rows_};
+  }
   // Its tokens, those that a drafter proposed included.
   [[nodiscard]] std::span<const int32_t> input_ids() const;
 

@@ -52,7 +52,7 @@ void Forward::record(const Parts& parts, Span rope) {
   const ModelConfig& config = parts.config;
   const Activations& a = *scratch_;
   Recorder recorder(parts.device, program_, args_, control_.buffers(), parts.deterministic);
-  LayerWalk walk(config, parts.weights, recorder, a);
+  LayerWalk walk(config, parts.weights, recorder, a, LayerWalk::Of::kTarget);
   const Matrix embedding = parts.weights.matrix("embed_tokens.weight", config.vocab, config.hidden);
   const Matrix head =
       config.tied ? embedding : parts.weights.matrix("lm_head.weight", config.vocab, config.hidden);
@@ -187,6 +187,8 @@ PassResult Forward::run(std::span<const PackedQuery> queries, std::span<const Bl
   return {.sampled = control_.sampled_ids(),
           .accepted = control_.accepted(),
           .input_ids = control_.input_ids(),
+          .spoilt = control_.spoilt(),
+          .spoilt_logits = control_.spoilt_logits(),
           .logprobs = control_.logprobs()};
 }
 

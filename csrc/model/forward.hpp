@@ -29,7 +29,10 @@ struct PassResult {
   std::span<const int32_t> sampled;    // an id for each sampled row, in the order of the queries
   std::span<const uint32_t> accepted;  // proposals that hold, of each query with a draft
   std::span<const int32_t> input_ids;  // of each row, proposals included
-  Logprobs logprobs;                   // of the sampled rows of queries that want them
+  // What each row, and each sampled row, is spoilt by (NormArgs).
+  std::span<const uint32_t> spoilt;
+  std::span<const uint32_t> spoilt_logits;
+  Logprobs logprobs;  // of the sampled rows of queries that want them
 };
 
 // Built once: walks the layers, resolves every weight, chooses and builds every pipeline, and keeps

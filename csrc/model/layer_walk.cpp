@@ -34,7 +34,8 @@ KvPlanes PlaneDealer::next(uint64_t kv_bytes) {
   return {.key = plane, .value = kv_pool_.plane(next_++)};
 }
 
-AttentionArgs attention_args(const ModelConfig& config, const LayerWalk::AttentionLayer& at) {
+AttentionArgs attention_args(const ModelConfig& config, const LayerWalk::AttentionLayer& at,
+                             uint32_t place) {
   return {.n_heads = config.n_heads,
           .n_kv_heads = config.n_kv_heads,
           .head_dim = config.head_dim,
@@ -46,7 +47,9 @@ AttentionArgs attention_args(const ModelConfig& config, const LayerWalk::Attenti
           .first_key = at.first_key,
           .window = at.window,
           .causal = at.causal ? 1U : 0U,
-          .gated = at.gated ? 1U : 0U};
+          .gated = at.gated ? 1U : 0U,
+          .place = place,
+          .reserved = {}};
 }
 
 GdnArgs gdn_args(const ModelConfig& config, const LayerWalk::GdnLayer& at) {
@@ -75,7 +78,8 @@ SampleScanArgs sample_args(const ModelConfig& config) {
 Activation LayerWalk::norm(const Activation& out, const Activation& in, const std::string& name,
                            std::initializer_list<Matrix> readers, Count count) {
   const Activation normed = for_readers(out, readers);
-  record_.rms_norm(normed, in, weights_.vector(name, in.cols), config_.eps, count);
+  record_.rms_norm(normed, in, weights_.vector(name, in.cols), config_.eps, place(), count);
+  ++n_places_;
   return normed;
 }
 
@@ -117,7 +121,7 @@ void LayerWalk::attention(const std::string& layer, const AttentionLayer& at) {
                      .k_norm = weights_.vector(prefix + "k_norm.weight", config_.head_dim),
                      .rope = at.rope,
                      .planes = at.planes},
-                    attention_args(config_, at));
+                    attention_args(config_, at, place()));
   add_to_residual(attended, output);
 }
 

@@ -48,9 +48,11 @@ gdn_state_floats(const ModelConfig& config);                        // (v_heads,
 // the layer's prefix ("layers.3.").
 class LayerWalk {
  public:
+  // A target's tells which of its places spoil a row (NormArgs); a drafter's rows may be what they are.
+  enum class Of : uint8_t { kTarget, kDrafter };
   LayerWalk(const ModelConfig& config, DeviceWeights& weights, Recorder& recorder,
-            const Activations& activations)
-      : config_(config), weights_(weights), record_(recorder), a_(activations) {}
+            const Activations& activations, Of of = Of::kDrafter)
+      : config_(config), weights_(weights), record_(recorder), a_(activations), of_(of) {}
 
   // What an attention layer looks like, but for the shapes of the config.
   struct AttentionLayer {
@@ -76,7 +78,7 @@ class LayerWalk {
   };
   void gdn(const std::string& layer, const GdnLayer& at);
 
-  // The normed activation, as the matrices that read it want it.
+  // The normed activation of what the places so far gave, as the matrices that read it want it.
   Activation norm(const Activation& out, const Activation& in, const std::string& name,
                   std::initializer_list<Matrix> readers, Count count = Count::kRows);
   [[nodiscard]] Activation for_readers(Activation in, std::initializer_list<Matrix> readers) const;
@@ -85,16 +87,21 @@ class LayerWalk {
 
  private:
   void add_to_residual(const Activation& in, const Matrix& weight);
+  // Of what comes next.
+  [[nodiscard]] uint32_t place() const { return of_ == Of::kTarget ? n_places_ : MTLQWEN_NO_INDEX; }
 
   const ModelConfig& config_;
   DeviceWeights& weights_;
   Recorder& record_;
   const Activations& a_;
+  Of of_;
+  uint32_t n_places_ = 0;  // whose result has been looked at
 };
 
 [[nodiscard]] GdnArgs gdn_args(const ModelConfig& config, const LayerWalk::GdnLayer& at);
 [[nodiscard]] SampleScanArgs sample_args(const ModelConfig& config);
 [[nodiscard]] AttentionArgs attention_args(const ModelConfig& config,
-                                           const LayerWalk::AttentionLayer& at);
+                                           const LayerWalk::AttentionLayer& at,
+                                           uint32_t place = MTLQWEN_NO_INDEX);
 
 }  // namespace mtlqwen

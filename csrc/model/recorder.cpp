@@ -60,20 +60,22 @@ void Recorder::embed(const Activation& out_rows, const Matrix& table) {
 }
 
 void Recorder::rms_norm(const Activation& out_rows, const Activation& in_rows, Span weight,
-                        float eps, Count count) {
-  const NormArgs args{.dim = in_rows.cols, .eps = eps};
+                        float eps, uint32_t place, Count count) {
+  const NormArgs args{.dim = in_rows.cols, .eps = eps, .place = place, .reserved = 0};
   Traffic traffic{.once = weight.bytes, .per_count = float_bytes(2 * in_rows.cols)};
   if (out_rows.int16.bytes == 0) {
-    return add({.kernel = "rms_norm",
-                .count = count,
-                .bindings = {out(out_rows.span), in(in_rows.span), in(weight)},
-                .traffic = traffic},
-               args);
+    return add(
+        {.kernel = "rms_norm",
+         .count = count,
+         .bindings = {out(out_rows.span), in(in_rows.span), in(weight), spoilt(place, count)},
+         .traffic = traffic},
+        args);
   }
   traffic.per_count += int16_row_bytes(in_rows.cols);
   add({.kernel = "rms_norm_int16",
        .count = count,
-       .bindings = {out(out_rows.span), out(out_rows.int16), in(in_rows.span), in(weight)},
+       .bindings = {out(out_rows.span), out(out_rows.int16), in(in_rows.span), in(weight),
+                    spoilt(place, count)},
        .traffic = traffic},
       args);
 }

@@ -46,8 +46,8 @@ class Recorder {
   [[nodiscard]] bool fuses_mlp(const Matrix& gate, const Matrix& up) const;
 
   void embed(const Activation& out, const Matrix& table);
-  // Writes int16 rows as well where `out` has some.
-  void rms_norm(const Activation& out, const Activation& in, Span weight, float eps,
+  // Writes int16 rows as well where `out` has some. place: that gave `in`, see NormArgs.
+  void rms_norm(const Activation& out, const Activation& in, Span weight, float eps, uint32_t place,
                 Count count = Count::kRows);
   // out (+)= in * matrix^T
   void linear(const Activation& out, const Activation& in, const Matrix& matrix,
@@ -121,6 +121,11 @@ class Recorder {
   static Binding out(const Span& span) { return {.span = span, .access = Access::kWrite}; }
   static Binding in_out(const Span& span) { return {.span = span, .access = Access::kReadWrite}; }
   static Binding in(const Span& span) { return {.span = span, .access = Access::kRead}; }
+  // What kernels of a place say is read by the CPU alone.
+  [[nodiscard]] Binding spoilt(uint32_t place, Count count = Count::kRows) const {
+    const Span& rows = count == Count::kLogitRows ? pass_.spoilt_logits : pass_.spoilt;
+    return place == MTLQWEN_NO_INDEX ? untracked(rows) : in_out(rows);
+  }
   // For memory in which one pass never touches what it writes and what it reads of it in the same
   // place (GDN banks).
   static Binding untracked(const Span& span) {

@@ -26,7 +26,7 @@ void Recorder::attention(const AttentionTensors& t, const AttentionArgs& args) {
        .groups_x = args.n_heads + args.n_kv_heads,
        .bindings = {out(t.query.span), out(t.planes.key), out(t.planes.value),
                     in(t.query_gate.span), in(t.key.span), in(t.value.span), in(t.q_norm),
-                    in(t.k_norm), in(t.rope), in(queries), in(row_query)},
+                    in(t.k_norm), in(t.rope), in(queries), in(row_query), spoilt(args.place)},
        .traffic = {.per_count = float_bytes(2 * query_dim) + key_value_bytes(args)}},
       args);
   attention_split(t, args,
@@ -48,7 +48,7 @@ void Recorder::keys_and_values(const KeyValueTensors& t, AttentionArgs args) {
        .groups_x = args.n_kv_heads,
        .bindings = {no_query, out(t.planes.key), out(t.planes.value), no_query, in(t.key.span),
                     in(t.value.span), untracked(t.k_norm), in(t.k_norm), in(t.rope),
-                    in(pass_.queries), in(pass_.row_query)},
+                    in(pass_.queries), in(pass_.row_query), spoilt(args.place)},
        .traffic = {.per_count = key_value_bytes(args)}},
       args);
 }

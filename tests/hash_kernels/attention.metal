@@ -33,9 +33,9 @@ kernel void attention_prepare(
     device const uint* k [[buffer(4)]], device const uint* v [[buffer(5)]],
     device const float* q_norm [[buffer(6)]], device const float* k_norm [[buffer(7)]],
     device const float2* rope [[buffer(8)]], device const QueryArgs* queries [[buffer(9)]],
-    device const uint* row_query [[buffer(10)]], constant AttentionArgs& args [[buffer(11)]],
-    constant Pass& pass [[buffer(12)]], uint2 group [[threadgroup_position_in_grid]],
-    uint lane [[thread_index_in_simdgroup]]) {
+    device const uint* row_query [[buffer(10)]], device uint* spoilt [[buffer(11)]],
+    constant AttentionArgs& args [[buffer(12)]], constant Pass& pass [[buffer(13)]],
+    uint2 group [[threadgroup_position_in_grid]], uint lane [[thread_index_in_simdgroup]]) {
   const uint row = group.y;
   const uint dim = args.head_dim;
   device const QueryArgs& query = queries[row_query[row]];

@@ -11,8 +11,8 @@ kernel void embed_f32(device uint* out [[buffer(0)]], device const int* ids [[bu
 }
 
 kernel void rms_norm(device uint* out [[buffer(0)]], device const uint* in [[buffer(1)]],
-                     device const float* weight [[buffer(2)]],
-                     constant NormArgs& args [[buffer(3)]], constant Pass& pass [[buffer(4)]],
+                     device const float* weight [[buffer(2)]], device uint* spoilt [[buffer(3)]],
+                     constant NormArgs& args [[buffer(4)]], constant Pass& pass [[buffer(5)]],
                      uint2 group [[threadgroup_position_in_grid]],
                      uint lane [[thread_index_in_simdgroup]]) {
   const uint start = group.y * args.dim;
@@ -22,7 +22,8 @@ kernel void rms_norm(device uint* out [[buffer(0)]], device const uint* in [[buf
 kernel void rms_norm_int16(device uint* out [[buffer(0)]], device uint* out16 [[buffer(1)]],
                            device const uint* in [[buffer(2)]],
                            device const float* weight [[buffer(3)]],
-                           constant NormArgs& args [[buffer(4)]], constant Pass& pass [[buffer(5)]],
+                           device uint* spoilt [[buffer(4)]], constant NormArgs& args [[buffer(5)]],
+                           constant Pass& pass [[buffer(6)]],
                            uint2 group [[threadgroup_position_in_grid]],
                            uint lane [[thread_index_in_simdgroup]]) {
   const uint start = group.y * args.dim;

@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import reference_layers as ref
-from cases_layers import EPS, Floats, LayerCase, exact, floats, nans, size
+from cases_layers import EPS, Floats, LayerCase, exact, floats, nans, size, sound
 from harness import Buffer, Launch
 from int16_rows import empty_rows
 from layer_args import ATTENTION, Query, pass_struct, query_arrays, record, split_count
 from numpy.typing import NDArray
 
 Halves = NDArray[np.float16]
+PLACE = 7  # of the layer in a model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +57,7 @@ class AttentionShape:
             window=self.window,
             causal=self.causal,
             gated=self.gated,
+            place=PLACE,
         )
 
     def seen(self, query: Query) -> NDArray[np.bool_]:
@@ -117,11 +119,12 @@ def prepare_case(
     planes = shape.planes(slots, slot_tokens, -7.0)
     q = nans(rows, heads, dim)
     packed, row_query = query_arrays(queries)
+    spoilt = sound(rows)
     written_heads = 0 if keys_only else heads
     launch = Launch(
         kernel="attention_prepare",
         buffers=[
-            q, *planes, qg, k, v, q_norm, k_norm, table, packed, row_query,
+            q, *planes, qg, k, v, q_norm, k_norm, table, packed, row_query, spoilt,
             replace(shape, n_heads=written_heads).args(slot_tokens), pass_struct(queries),
         ],
         groups=(written_heads + n_kv, rows),
@@ -151,6 +154,7 @@ def prepare_case(
         launches=[launch],
         checks=[
             (q, expected_q, bound_q),
+            (spoilt, exact(spoilt), np.zeros(rows)),
             *(
                 (plane, shape.in_plane(y, -7.0)[: plane.size], shape.in_plane(b, 0.0)[: plane.size])
                 for plane, y, b in zip(planes, expected, bounds, strict=True)
@@ -158,6 +162,7 @@ def prepare_case(
         ],
         # Halves are stored, floats of the same count read; of qg the q half.
         moved_bytes=(0 if keys_only else 2 * size(q)) + size(k, v) * 3 // 2,
+        arrays={"q": qg, "k": k, "v": v, "k_norm": k_norm, "planes": planes, "spoilt": spoilt},
     )
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import reference_layers as ref
 from harness import Buffer, Launch, Runner, check, run
 from int16_rows import check_int16, empty_rows
-from layer_args import NORM, ROWS, Query, pass_struct, record
+from layer_args import NO_INDEX, NORM, ROWS, Query, pass_struct, record
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float32]
@@ -29,7 +30,7 @@ class LayerCase:
     checks: list[tuple[Buffer, ref.Array, ref.Array]]
     moved_bytes: int  # what the launches must read and write, each once
     int16_checks: list[tuple[Buffer, ref.Array, ref.Array]] = field(default_factory=list)
-    arrays: dict[str, Floats] = field(default_factory=dict)
+    arrays: dict[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
         """Name in test ids and benchmark tables."""
@@ -65,24 +66,33 @@ def exact(values: Buffer) -> ref.Array:
     return values.astype(np.float64)
 
 
-def norm_case(rows: int, dim: int, *, int16: bool = False) -> LayerCase:
+def sound(rows: int) -> Buffer:
+    """What `spoilt` holds before a pass."""
+    return np.full(rows, NO_INDEX, np.uint32)
+
+
+def norm_case(rows: int, dim: int, *, int16: bool = False, place: int = 5) -> LayerCase:
     """rms_norm, or rms_norm_int16; row 0 is tiny, so that eps matters."""
     rng = np.random.default_rng(rows * 10007 + dim)
     x, weight = floats(rng, rows, dim), floats(rng, dim) + 1
     x[0] *= 1e-4
     out = nans(rows, dim)
     outs = [out, empty_rows(rows, dim)] if int16 else [out]
-    args = record(NORM, dim=dim, eps=EPS)
+    spoilt = sound(rows)
+    args = record(NORM, dim=dim, eps=EPS, place=place)
     pass_ = pass_struct([Query(count=rows)])
     kernel = "rms_norm_int16" if int16 else "rms_norm"
-    launch = Launch(kernel=kernel, buffers=[*outs, x, weight, args, pass_], groups=(1, rows))
+    launch = Launch(
+        kernel=kernel, buffers=[*outs, x, weight, spoilt, args, pass_], groups=(1, rows)
+    )
     expected = ref.rms_norm(exact(x), exact(weight), EPS)
     return LayerCase(
         name=f"{kernel}-{rows}x{dim}",
         launches=[launch],
-        checks=[(out, *expected)],
+        checks=[(out, *expected), (spoilt, exact(spoilt), np.zeros(rows))],
         int16_checks=[(outs[1], *expected)] if int16 else [],
         moved_bytes=size(*outs, x, weight),
+        arrays={"x": x, "weight": weight, "spoilt": spoilt},
     )
 
 

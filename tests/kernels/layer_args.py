@@ -42,12 +42,13 @@ KEPT = np.dtype([("lowest", "f4"), ("last_id", "u4")])
 LOGPROB = np.dtype([(name, "u4") for name in ("row", "n_top", "first_top", "reserved")])
 TOKEN_LOGPROB = np.dtype([("id", "i4"), ("logprob", "f4")])
 NO_INDEX = 0xFFFFFFFF
-NORM = np.dtype([("dim", "u4"), ("eps", "f4")])
+NORM = np.dtype([("dim", "u4"), ("eps", "f4"), ("place", "u4"), ("reserved", "u4")])
 ROWS = np.dtype([("dim", "u4")])
 ATTENTION = np.dtype(
     [(name, "u4") for name in ("n_heads", "n_kv_heads", "head_dim", "rotary_dim", "slot_tokens")]
     + [("eps", "f4"), ("scale", "f4")]
-    + [(name, "u4") for name in ("token_halves", "first_key", "window", "causal", "gated")]
+    + [(name, "u4") for name in ("token_halves", "first_key", "window", "causal", "gated", "place")]
+    + [("reserved", "u4", 3)]
 )
 GDN = np.dtype(
     [(name, "u4") for name in ("n_k_heads", "n_v_heads", "head_dim", "k_head_tiled")]

@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from reference_layers import Array, U
 
+FORBIDDEN = float(np.finfo(np.float32).min)  # a logit that is never chosen
+
 
 @dataclass(frozen=True, kw_only=True)
 class Edit:
@@ -50,7 +52,7 @@ def edited(raw: NDArray[np.float32], edit: Edit, n_valid: int) -> tuple[Array, A
     said = Counter(edit.counts) + Counter(edit.drafted)
     f4 = np.float32
     for id_ in {*edit.ids, *edit.drafted}:
-        if not 0 <= id_ < n_valid or np.isnan(x[id_]):
+        if not 0 <= id_ < n_valid or not np.isfinite(x[id_]):
             continue
         count = said[id_]
         terms = [x[id_]]
@@ -59,7 +61,7 @@ def edited(raw: NDArray[np.float32], edit: Edit, n_valid: int) -> tuple[Array, A
             scaled = x[id_] / factor if x[id_] > 0 else x[id_] * factor
             terms = [scaled, -float(f4(edit.presence)), -float(f4(edit.frequency)) * count]
         terms.append(float(f4(edit.biases.get(id_, 0.0))))
-        x[id_] = -np.inf if id_ in edit.forbidden else sum(terms)
+        x[id_] = FORBIDDEN if id_ in edit.forbidden else sum(terms)
         if abs(x[id_]) > np.finfo(f4).max:
             x[id_] = np.copysign(np.inf, x[id_])
         # A product, and each sum of the terms so far.

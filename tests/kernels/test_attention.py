@@ -7,11 +7,11 @@ from itertools import product
 
 import numpy as np
 import pytest
-from cases_attention import AttentionShape, attention_case, prepare_case
+from cases_attention import PLACE, AttentionShape, attention_case, prepare_case
 from cases_layers import EDGE_ROWS, Floats, check_case
 from harness import UNIT, Runner, run
 from int16_rows import quantise, split_rows
-from layer_args import Query
+from layer_args import NO_INDEX, Query
 
 TINY = AttentionShape(n_heads=4, n_kv_heads=2)
 # 0.8B and 2B, 4B and 9B, 27B; then the bundled model.
@@ -217,7 +217,8 @@ def attended(
     case = attention_case(TINY, queries, blocks_per_split, seed=5)
     case.arrays["q"][rows], case.arrays["qg"][rows] = source, gate
     run(runner, case.launches)
-    return case.arrays["out"][rows]
+    out: Floats = case.arrays["out"]
+    return out[rows]
 
 
 def test_row_is_independent_of_its_company(runner: Runner) -> None:
@@ -263,3 +264,28 @@ def test_one_loud_key_does_not_overflow(runner: Runner) -> None:
     loud = v_plane.reshape(-1, 2, 256)[140].astype(np.float32)
     expected = np.repeat(loud, 2, axis=0).reshape(1, -1)
     assert np.array_equal(case.arrays["out"], expected)
+
+
+@pytest.mark.parametrize("keys_only", [False, True])
+def test_planes_hold_finite_numbers_alone(runner: Runner, keys_only: bool) -> None:
+    """A row that would give others is spoilt; its queries are seen when they are norms' input."""
+    shape = replace(TINY, head_dim=96, rotary_dim=32)
+    case = prepare_case(shape, [Query(count=7)], 16, keys_only)
+    arrays = case.arrays
+    q, k, v, spoilt = (arrays[name] for name in ("q", "k", "v", "spoilt"))
+    k[0, 0, 95] = np.nan
+    k[1, 1, 0] = np.inf
+    k[2, 0, 40] = 1e20  # its square is infinite
+    v[3, 1, 50] = -np.inf
+    v[4, 0, [0, 95]] = (np.nan, 1e30)
+    q[5, 0] = np.nan
+    run(runner, case.launches)
+    assert spoilt.tolist() == [PLACE] * 5 + [NO_INDEX] * 2
+    keys, values = (plane.reshape(16, 2, 96)[:7] for plane in arrays["planes"])
+    assert np.isfinite(keys).all()
+    assert np.isfinite(values).all()
+    assert values[3, 1, 50] == values[4, 0, 0] == 0
+    assert values[4, 0, 95] == 65504
+    arrays["k_norm"][95] = np.inf
+    run(runner, case.launches)
+    assert spoilt.tolist() == [PLACE] * 7

@@ -10,6 +10,7 @@ from cases_sample import Draw, pack_masks, sample_run
 from harness import Buffer, Runner, open_runner, run
 from layer_args import NO_INDEX
 from numpy.typing import NDArray
+from reference_edit import FORBIDDEN
 from reference_filter import Filter
 from test_sample import choose, odd_logits
 
@@ -146,7 +147,7 @@ def sampled(runner: Runner, values: Floats, draws: list[Draw], **kwargs: object)
 
 @pytest.mark.parametrize("temperature", [0.0, 0.7, 3.0])
 def test_sample_is_that_of_what_is_left(runner: Runner, temperature: float) -> None:
-    """As if what is not kept, or not allowed, had -infinity as its logit."""
+    """As if what is not kept, or not allowed, were forbidden."""
     rng = np.random.default_rng(3)
     values = (np.rint(normal(6, 3001) * 4) / 4).astype(np.float32)
     allowed = rng.random((2, 3001)) < 0.3
@@ -157,7 +158,7 @@ def test_sample_is_that_of_what_is_left(runner: Runner, temperature: float) -> N
     filters = [(row, by) for row, by in enumerate([*FILTERS[6:8], *FILTERS[-4:]])]
     case = filter_run(values, draws, filters, allowed=allowed)
     run(runner, case.launches)
-    left = np.full_like(values, -np.inf)
+    left = np.full_like(values, FORBIDDEN)
     for row in range(6):
         reference = case.reference(row)
         ids = reference.order if row == 4 else reference.chosen(*case.kept[row].tolist())
@@ -223,7 +224,7 @@ def test_twins_keep_and_choose_the_same(kernels: str, monkeypatch: pytest.Monkey
         vocab = int(rng.integers(1, 9000))
         n_valid = int(rng.integers(1, vocab + 1))
         allowed = rng.random((1, n_valid)) < rng.choice([0.1, 0.9])
-        values = odd_logits(rng, 3, vocab)
+        values = odd_logits(rng, 3, vocab, spoilt=0.2)
         draws = [
             Draw(
                 temperature=float(rng.choice([0.0, 1e-38, 0.3, 0.7, 1.5, 1e30])),

@@ -7,6 +7,7 @@ import pytest
 from cases_layers import EDGE_ROWS, check_case, gather_case, norm_case, swiglu_case
 from harness import Runner, run
 from int16_rows import QBLOCK, quantise, split_rows
+from layer_args import NO_INDEX
 
 HIDDEN = (512, 1024, 2048, 2560, 4096, 5120)  # the bundled model, 0.8B, 2B, 4B, 9B, 27B
 INTERMEDIATE = (1536, 3584, 6144, 9216, 12288, 17408)
@@ -75,6 +76,27 @@ def test_int16_of_zeros_nans_and_infinities(runner: Runner) -> None:
     assert not quants[:2, :2].any()
     assert quants[:2, 2:].all()
     assert not quants[3].any()
+
+
+@pytest.mark.parametrize("int16", [False, True])
+@pytest.mark.parametrize("place", [0, 5, NO_INDEX])
+def test_rows_that_are_spoilt(runner: Runner, int16: bool, place: int) -> None:
+    """Each by itself, wherever the number stands; what was spoilt earlier stays so."""
+    case = norm_case(9, 544, int16=int16, place=place)
+    x, spoilt = case.arrays["x"], case.arrays["spoilt"]
+    x[1, 0] = np.nan
+    x[2, 543] = np.inf
+    x[3, 300] = -np.inf
+    x[4, 17] = 1e20  # its square is infinite
+    x[5] = 1e17
+    x[6, [3, 4]] = (np.inf, -np.inf)
+    x[7] = np.nan
+    spoilt[7] = 3
+    x[8, :] = 0
+    run(runner, case.launches)
+    expected = [place if row in (1, 2, 3, 4, 6) else NO_INDEX for row in range(9)]
+    expected[7] = min(place, 3)
+    assert spoilt.tolist() == expected
 
 
 @pytest.mark.parametrize("logit_rows", [(0,), (4, 0, 2), (1, 1), tuple(range(5))])

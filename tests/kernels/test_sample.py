@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from cases_layers import Floats
-from cases_sample import Draw, SampleRun, sample_run
+from cases_sample import Draw, SampleRun, pack_masks, sample_run
 from harness import Buffer, Runner, open_runner, run
+from layer_args import KEPT, NO_INDEX
 from noise import philox, uniforms
+from reference_edit import FORBIDDEN
 
 # Known answers of Random123, https://github.com/DEShawResearch/random123, tests/kat_vectors.
 KNOWN_ANSWERS = [
@@ -101,27 +103,41 @@ def test_ties_go_to_the_lowest_id(runner: Runner) -> None:
     values = np.zeros((4, 5000), np.float32)
     values[1, [4999, 777, 778]] = 1
     values[2, [40, 33]] = 1
-    values[3, [4998, 4097]] = np.inf
+    values[3, [4998, 4097]] = 3.4e38
     for chunk in (37, 1024, 8192):
         sampling = sample_run(values, [Draw()] * 4, chunk=chunk)
         assert choose(runner, sampling).tolist() == [0, 777, 33, 4097]
 
 
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_nan_and_minus_infinity_never_win(runner: Runner, temperature: float) -> None:
-    values = np.full((4, 300), np.nan, np.float32)
+@pytest.mark.parametrize("temperature", [0.0, 1.0, 1e30])
+def test_what_is_forbidden_never_wins(runner: Runner, temperature: float) -> None:
+    values = np.full((3, 300), FORBIDDEN, np.float32)
     values[0, 299] = -3e38
-    values[1] = -np.inf
-    values[2, 7] = np.inf
-    values[3] = -np.inf
-    values[3, [5, 6]] = (-100.0, np.nan)
-    sampling = sample_run(values, [Draw(temperature=temperature, seed=3)] * 4, chunk=64)
-    assert choose(runner, sampling).tolist() == [299, -1, 7, 5]
+    values[2, [5, 6]] = (-100.0, -3e38)
+    draws = [Draw(temperature=temperature, seed=3)] * 3
+    chosen = choose(runner, sample_run(values, draws, chunk=64)).tolist()
+    assert chosen[:2] == [299, -1]
+    assert chosen[2] == 5 or (temperature > 1 and chosen[2] == 6)
 
 
-def test_all_nan_gives_no_id(runner: Runner) -> None:
-    values = np.full((1, 100), np.nan, np.float32)
-    assert choose(runner, sample_run(values, [Draw(temperature=1.0)]))[0] == -1
+@pytest.mark.parametrize("odd", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("temperature", [0.0, 0.7, 2.0])
+def test_logits_that_are_spoilt(runner: Runner, odd: float, temperature: float) -> None:
+    """One is enough, wherever it stands, masked, filtered out or not; past n_valid none counts."""
+    ids = [0, 63, 64, 200, 298]
+    values = logits(7, 300)
+    values[range(5), ids] = odd
+    values[5, 299] = odd
+    allowed = np.ones((1, 299), np.bool_)
+    allowed[0, ids] = False
+    kept = np.array([(1.0, NO_INDEX)], KEPT)
+    for mask, by in ((NO_INDEX, NO_INDEX), (0, NO_INDEX), (NO_INDEX, 0), (0, 0)):
+        draws = [Draw(temperature=temperature, seed=1, mask=mask, filter=by)] * 7
+        masks = pack_masks(allowed)
+        sampling = sample_run(values, draws, n_valid=299, chunk=64, kept=kept, masks=masks)
+        chosen = choose(runner, sampling)
+        assert chosen[:5].tolist() == [-2] * 5
+        assert min(chosen[5:].tolist()) >= 0
 
 
 @pytest.mark.parametrize("n_valid", [1, 2, 63, 64, 65, 255])
@@ -146,13 +162,14 @@ def test_extreme_temperatures(runner: Runner) -> None:
     assert ids[2] == uniforms(1000, 11, 0, 0).argmax()
 
 
-def odd_logits(rng: np.random.Generator, rows: int, vocab: int) -> Floats:
+def odd_logits(rng: np.random.Generator, rows: int, vocab: int, spoilt: float = 1.0) -> Floats:
     """Ties, zeros of both signs, infinities, NaN, tiny and huge numbers: some of them."""
     scale = float(rng.choice([1e-39, 1, 3, 1e37]))
     values: Floats = (rng.standard_normal((rows, vocab)) * scale).astype(np.float32)
     if rng.random() < 0.5:
         values = np.rint(values)
-    odd = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 3.4e38, -3.4e38], np.float32)
+    infinite = (np.nan, np.inf, -np.inf) if rng.random() < spoilt else ()
+    odd = np.array([*infinite, FORBIDDEN, 0.0, -0.0, 3.4e38, -3.4e38], np.float32)
     share = rng.choice([0.0, 0.0, 0.01, 0.9])
     some = rng.random(values.shape) < share
     values[some] = rng.choice(odd, int(some.sum()))
@@ -176,7 +193,7 @@ def test_twins_choose_the_same_ids(kernels: str, monkeypatch: pytest.MonkeyPatch
             )
             for _ in range(3)
         ]
-        values = odd_logits(rng, 3, vocab)
+        values = odd_logits(rng, 3, vocab, spoilt=0.2)
         chunk = int(rng.choice([5, 64, 1000, 4096]))
         n_valid = int(rng.integers(1, vocab + 1))
         ids = [

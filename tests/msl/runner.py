@@ -4,7 +4,7 @@ The interface is csrc/hostmetal/msl/abi.h. Example:
 
     from msl.runner import KernelLibrary  # with tests/ on the path
     library = KernelLibrary.build(output_folder)  # every metal/*.metal
-    library.run("rms_norm", {}, [out, x, weight, args, run_pass], (1, rows, 1), 32)
+    library.run("rms_norm", {}, [out, x, weight, spoilt, args, run_pass], (1, rows, 1), 32)
 
 Buffers are numpy arrays in [[buffer(n)]] order, used in place; a structured array or bytes serves
 for an args struct.

@@ -1,7 +1,7 @@
 """Runs kernels of the shadow build and tells where in the sources a report points.
 
     library = ShadowLibrary.build(output_folder)
-    for report in library.watch("rms_norm", {}, [out, x, weight, args, run_pass], (1, rows, 1), 32):
+    for report in library.watch("rms_norm", {}, buffers, (1, rows, 1), 32):
         print(report)
 
 Every buffer is copied into memory with unused address space on both sides, so that an access out of

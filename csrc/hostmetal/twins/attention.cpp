@@ -4,15 +4,17 @@
 #include "int16.h"
 #include "math.h"
 #include "rows.h"
+#include "spoilt.h"
 
 namespace mtlqwen::twins {
 namespace {
 
 constexpr float kHalfMax = 65504.0F;
 
-// A head, normed, turned, times `scale`; `turns`: cos, sin of each pair (i, i + rotary_dim / 2).
-MTLQWEN_INLINE void prepare_head(float* y, const float* x, const float* weight, const float* turns,
-                                 float scale, const AttentionArgs& args) {
+// A head, normed, turned, times `scale`; `turns`: cos, sin of each pair (i, i + rotary_dim / 2). Returns
+// the factor of the norm.
+MTLQWEN_INLINE float prepare_head(float* y, const float* x, const float* weight, const float* turns,
+                                  float scale, const AttentionArgs& args) {
   const float mean = sum_of_squares(x, args.head_dim) / static_cast<float>(args.head_dim);
   const float norm = 1.0F / __builtin_sqrtf(mean + args.eps);
   for (uint32_t d = 0; d < args.head_dim; d += kWide) {
@@ -40,20 +42,27 @@ MTLQWEN_INLINE void prepare_head(float* y, const float* x, const float* weight, 
     z[i] = __builtin_fmaf(b, turns[2 * i], a * turns[2 * i + 1]);
   }
   for (uint32_t d = 0; d < args.head_dim; d += kWide) store(y + d, load(y + d) * scale);
+  return norm;
 }
 
-MTLQWEN_INLINE void store_halves(_Float16* to, const float* from, uint32_t n) {
+// Returns whether all were finite; 0 stands for those that were not.
+MTLQWEN_INLINE bool store_halves(_Float16* to, const float* from, uint32_t n) {
+  WideInts all = -1;
   for (uint32_t d = 0; d < n; d += kWide) {
-    const Wide low = __builtin_elementwise_max(load(from + d), Wide(-kHalfMax));
-    const Wide x = __builtin_elementwise_min(low, Wide(kHalfMax));
-    *reinterpret_cast<LooseHalves*>(to + d) = __builtin_convertvector(x, LooseHalves);
+    const Wide x = load(from + d);
+    const WideInts finite = __builtin_elementwise_abs(x) < __builtin_inff();
+    const Wide low = __builtin_elementwise_max(x, Wide(-kHalfMax));
+    const Wide some = finite ? __builtin_elementwise_min(low, Wide(kHalfMax)) : Wide(0.0F);
+    *reinterpret_cast<LooseHalves*>(to + d) = __builtin_convertvector(some, LooseHalves);
+    all &= finite;
   }
+  return __builtin_reduce_and(all) != 0;
 }
 
 void prepare(const Dispatch& dispatch, uint32_t x, uint32_t row) {
   const auto* queries = dispatch.buffer<const QueryArgs>(9);
   const QueryArgs& query = queries[dispatch.buffer<const uint32_t>(10)[row]];
-  const auto& args = dispatch.args<AttentionArgs>(11);
+  const auto& args = dispatch.args<AttentionArgs>(12);
   const uint32_t position = row_position(row, query);
   const float* turns = dispatch.buffer<const float>(8) + uint64_t{position} * args.rotary_dim;
   const uint64_t dim = args.head_dim;
@@ -68,11 +77,13 @@ void prepare(const Dispatch& dispatch, uint32_t x, uint32_t row) {
   const uint64_t head = uint64_t{row} * args.n_kv_heads + kv_head;
   const uint64_t place = plane_offset(position, kv_head, query, args);
   float k[kMaxDim];
-  prepare_head(k, dispatch.buffer<const float>(4) + head * dim, dispatch.buffer<const float>(7),
-               turns, 1.0F, args);
-  store_halves(dispatch.buffer<_Float16>(1) + place, k, args.head_dim);
-  store_halves(dispatch.buffer<_Float16>(2) + place, dispatch.buffer<const float>(5) + head * dim,
-               args.head_dim);
+  const float norm = prepare_head(k, dispatch.buffer<const float>(4) + head * dim,
+                                  dispatch.buffer<const float>(7), turns, 1.0F, args);
+  const bool has_key = store_halves(dispatch.buffer<_Float16>(1) + place, k, args.head_dim);
+  const bool has_value = store_halves(dispatch.buffer<_Float16>(2) + place,
+                                      dispatch.buffer<const float>(5) + head * dim, args.head_dim);
+  if (norm > 0.0F && has_key && has_value) return;
+  note_spoilt(dispatch.buffer<uint32_t>(11), row, args.place);
 }
 
 // softmax(q k) v of one head, from its splits in order; zeros where there is none. Pointers stand at

@@ -97,8 +97,8 @@ MTLQWEN_INLINE void edit_row(const Row& row, float* saved, const Words& all) {
     const float x = row.logits[id];
     saved[place] = x;
     float edited = penalised(x, drafted + (entry ? entry->count : 0), row.edit);
-    if (entry) edited = is_forbidden(*entry, all, row) ? -INFINITY : edited + entry->bias;
-    if (x == x) row.logits[id] = edited;
+    if (entry) edited = is_forbidden(*entry, all, row) ? MTLQWEN_FORBIDDEN : edited + entry->bias;
+    if (__builtin_isfinite(x)) row.logits[id] = edited;
   });
 }
 

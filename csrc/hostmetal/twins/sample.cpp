@@ -8,6 +8,7 @@ namespace mtlqwen::twins {
 namespace {
 
 constexpr uint32_t kGroup = 64;  // ids of 16 Philox blocks
+constexpr auto kSpoilt = static_cast<uint32_t>(MTLQWEN_SPOILT_LOGITS);
 
 // Ids first .. last - 1 of a row.
 struct Ids {
@@ -21,6 +22,21 @@ struct SomeIds : Ids {
   Kept kept;
   Mask mask;
 };
+
+// The bits of |x| are ordered as the values are, with infinity and NaN above all others.
+MTLQWEN_INLINE bool all_finite(const Ids& ids) {
+  WideInts most[2] = {0, 0};
+  uint32_t id = ids.first;
+  for (; id + 2 * kWide <= ids.last; id += 2 * kWide) {
+    for (uint32_t i = 0; i < 2; i++) {
+      const WideInts bits = (WideInts)load(ids.row + id + i * kWide) & INT32_MAX;
+      most[i] = __builtin_elementwise_max(most[i], bits);
+    }
+  }
+  bool rest = true;
+  for (; id < ids.last; id++) rest &= __builtin_isfinite(ids.row[id]);
+  return rest && __builtin_reduce_max(__builtin_elementwise_max(most[0], most[1])) < 0x7F800000;
+}
 
 // Sixteen logits from `id` on; NaN where there is none.
 MTLQWEN_INLINE Wide load_logits(const Ids& ids, uint32_t id) {
@@ -81,7 +97,7 @@ struct Scales {
 inline void choose(Candidate& best, const Ids& ids, uint32_t id, const uint32_t* words,
                    WideInts may_win, const Scales& scales) {
   for (uint32_t i = 0; i < kWide; i++) {
-    if (!may_win[i]) continue;
+    if (!may_win[i] || !(ids.row[id + i] > kLowest)) continue;
     const float noise = logf(-logf(uniform_open(words[i])));
     const float score = __builtin_fmaf(-scales.noise, noise, ids.row[id + i] * scales.logit);
     if (score > best.score) best = {score, id + i};
@@ -151,7 +167,9 @@ MTLQWEN_TWIN(sample_scan) {
     const mtlqwen::SampleArgs& sample = samples[row];
     mtlqwen::Candidate& best =
         dispatch.buffer<mtlqwen::Candidate>(0)[uint64_t{row} * args.n_chunks + x];
-    if (sample.filter == kNoIndex && sample.mask == kNoIndex) {
+    if (!all_finite(ids)) {
+      best = {__builtin_inff(), kSpoilt};
+    } else if (sample.filter == kNoIndex && sample.mask == kNoIndex) {
       best = scan(ids, sample);
     } else {
       const mtlqwen::Kept all = {-__builtin_inff(), kNoIndex};

@@ -8,9 +8,9 @@ namespace mtlqwen::twins {
 MTLQWEN_WIDE(WideUints, uint32_t, 64);
 typedef uint64_t WideLongs __attribute__((ext_vector_type(8), aligned(64)));
 
-constexpr float kLowest = -3.402823466e38F;  // a score must exceed it
-constexpr float kGumbelBound = 16.7F;        // above -log(-log(1 - 2^-24)) = 16.636
-constexpr uint32_t kNoId = 0xFFFFFFFFU;
+constexpr float kLowest = MTLQWEN_FORBIDDEN;  // a score must exceed it, and a logit, too
+constexpr float kGumbelBound = 16.7F;         // above -log(-log(1 - 2^-24)) = 16.636
+constexpr auto kNoId = static_cast<uint32_t>(MTLQWEN_NO_CHOICE);
 
 MTLQWEN_INLINE bool any(WideInts conditions) { return __builtin_reduce_or(conditions) != 0; }
 
