@@ -8,8 +8,9 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from long import draws
 from mtlqwen import ToolCall
 from mtlqwen.result import Kind, Piece
 from mtlqwen.stream import Transcript
@@ -290,6 +291,8 @@ def test_tokens_count_as_the_reasoning_they_are() -> None:
     assert count("a<tool_call><function=f>") == 1
 
 
+# Reading them a character at a time is slow.
+DRAWN = settings(max_examples=draws(100, 2000))
 SOUP = st.lists(
     st.sampled_from(
         [
@@ -303,6 +306,7 @@ SOUP = st.lists(
 TEXT = SOUP | st.sampled_from([text for _, text, _ in CASES + REASONING])
 
 
+@DRAWN
 @given(TEXT, st.sampled_from(["text", "reasoning"]), st.lists(st.integers(0, 400), max_size=12))
 def test_parts_do_not_depend_on_how_the_text_is_cut(text: str, kind: Kind, cuts: list[int]) -> None:
     characters = tokens_of(text)
@@ -316,7 +320,9 @@ def test_parts_do_not_depend_on_how_the_text_is_cut(text: str, kind: Kind, cuts:
             else:
                 run += token
         tokens += [run] * bool(run)
-    assert read_tokens(tokens, kind)[0] == read(text, kind)
+    answer = read(text, kind)
+    assert read_tokens(tokens, kind)[0] == answer
+    assert json.loads(json.dumps(answer.calls)) == answer.calls
 
 
 VALUE = st.text(alphabet="ab\n <>/1é`", max_size=12) | SOUP.filter(
@@ -324,6 +330,7 @@ VALUE = st.text(alphabet="ab\n <>/1é`", max_size=12) | SOUP.filter(
 )
 
 
+@DRAWN
 @given(st.lists(st.tuples(st.sampled_from("fg"), VALUE, st.integers()), max_size=3), st.booleans())
 def test_calls_are_read_as_templates_write_them(
     calls: list[tuple[str, str, int]], reasons: bool
@@ -338,14 +345,9 @@ def test_calls_are_read_as_templates_write_them(
     )
 
 
+@DRAWN
 @given(st.text(alphabet='ab\n <>/`{"', max_size=30), st.sampled_from(["text", "reasoning"]))
 def test_text_without_tags_stays_as_it_is(text: str, kind: Kind) -> None:
     answer = read(text, kind)
     assert (answer.text or answer.reasoning) == text.strip("\n")
     assert answer.calls == []
-
-
-@given(SOUP)
-def test_arguments_are_what_json_knows(text: str) -> None:
-    answer = read(text)
-    assert json.loads(json.dumps(answer.calls)) == answer.calls

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import pty
@@ -15,13 +16,14 @@ from typing import Any
 
 import pytest
 from mtlqwen import Engine, Piece, SamplingParams, ToolCall, cli, tool
-from mtlqwen.answer_view import AnswerView, split_blocks
+from mtlqwen.answer_view import AnswerView, MarkdownView, split_blocks
 from mtlqwen.chat_loop import ChatLoop
 from mtlqwen.screen import Screen
 from python.conftest import MakeEngine
 from python.fake_core import Script
 from python.test_surface import Terminal
 from python.test_tool_rounds import ASKED, script, warmth
+from rich.console import Console
 
 __all__ = ["script"]  # a fixture of the other file
 
@@ -182,6 +184,21 @@ def test_views_fold_and_show() -> None:
         plain = re.sub(r"\x1b\[\d*[mK]", "", terminal.getvalue())
         assert words in plain
         assert plain.endswith("Hi\nf(a='b')\n")
+
+
+def test_markdown_is_drawn_block_by_block() -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, width=40)
+    view = MarkdownView(Screen(Terminal()), console)
+    for text in ("Some **bold", "** words.\n", "\n- one\n- two\n\n```\na\n\n", "b\n```\n\nEnd"):
+        view.add(Piece(text, [1], "text"))
+    view.end()
+    assert isinstance(console.file, io.StringIO)
+    lines = re.sub(r"\x1b\[[\d;?]*[a-zA-Z]|\r", "", console.file.getvalue()).split("\n")
+    shown = [line.strip() for line in lines if line.strip()]
+    assert shown[-1] == "End"
+    assert "Some bold words." in shown
+    assert shown.index("\u2022 one") < shown.index("\u2022 two") < shown.index("a")
+    assert "\x1b[1mbold\x1b[0m" in console.file.getvalue()
 
 
 @pytest.mark.parametrize(
