@@ -13,38 +13,38 @@ constexpr uint64_t kCopyChunkBytes = 1U << 20;
 
 }  // namespace
 
-DeviceWeights::DeviceWeights(Device& device, const TensorFiles& weights)
-    : device_(device), weights_(weights) {}
-
-const DeviceWeights::View& DeviceWeights::add_view(uint32_t file, uint64_t begin, uint64_t end) {
-  const MappedFile& mapped = weights_.file(file);
-  views_.push_back({.file = file,
-                    .begin = begin,
-                    .end = end,
-                    .buffer = device_.wrap_pages(mapped.pages() + begin, end - begin, "weights")});
-  mapped_bytes_ += end - begin;
-  return views_.back();
-}
-
 // Windows start every half of the largest buffer, so that a tensor of up to half its size lies in
-// one of them whole.
-const DeviceWeights::View& DeviceWeights::view_of(uint32_t file, uint64_t begin, uint64_t end) {
-  for (const View& view : views_) {
-    if (view.file == file && view.begin <= begin && end <= view.end) return view;
-  }
-  const uint64_t page = weights_.page_bytes();
-  const uint64_t file_bytes = weights_.file(file).page_bytes();
-  const uint64_t longest = device_.max_buffer_bytes() / page * page;
-  if (file_bytes <= longest) return add_view(file, 0, file_bytes);
-  const uint64_t stride = longest / 2 / page * page;
-  uint64_t first = begin / stride * stride;
-  if (end - first > longest) first = begin / page * page;
-  if (end - first > longest) {
-    throw CapacityError(concat("[weights] tensor of ", end - begin,
-                               " bytes: larger than a buffer can be (", device_.max_buffer_bytes(),
+// one of them whole; a larger one gets a window of its own.
+FileWindow window_of(FileWindow tensor, uint64_t file_bytes, uint64_t most, uint64_t page_bytes) {
+  const uint64_t longest = most / page_bytes * page_bytes;
+  if (file_bytes <= longest) return {.begin = 0, .end = file_bytes};
+  const uint64_t stride = std::max(longest / 2 / page_bytes, uint64_t{1}) * page_bytes;
+  uint64_t begin = tensor.begin / stride * stride;
+  if (tensor.end - begin > longest) begin = tensor.begin / page_bytes * page_bytes;
+  if (tensor.end - begin > longest) {
+    throw CapacityError(concat("[weights] tensor of ", tensor.end - tensor.begin,
+                               " bytes: larger than a buffer can be (", most,
                                "); use a smaller quantisation"));
   }
-  return add_view(file, first, std::min(first + longest, file_bytes));
+  return {.begin = begin, .end = std::min(begin + longest, file_bytes)};
+}
+
+DeviceWeights::DeviceWeights(Device& device, const TensorFiles& weights, uint64_t max_buffer_bytes)
+    : device_(device), weights_(weights), max_buffer_bytes_(max_buffer_bytes) {}
+
+const DeviceWeights::View& DeviceWeights::view_of(uint32_t file, uint64_t begin, uint64_t end) {
+  for (const View& view : views_) {
+    if (view.file == file && view.window.begin <= begin && end <= view.window.end) return view;
+  }
+  const MappedFile& mapped = weights_.file(file);
+  const FileWindow window = window_of({.begin = begin, .end = end}, mapped.page_bytes(),
+                                      max_buffer_bytes_, TensorFiles::page_bytes());
+  const uint64_t bytes = window.end - window.begin;
+  views_.push_back({.file = file,
+                    .window = window,
+                    .buffer = device_.wrap_pages(mapped.pages() + window.begin, bytes, "weights")});
+  mapped_bytes_ += bytes;
+  return views_.back();
 }
 
 Span DeviceWeights::copy(std::string_view name, const void* from, uint64_t bytes) {
@@ -77,7 +77,7 @@ Matrix DeviceWeights::matrix(std::string_view name, uint32_t n, uint32_t k) {
                       : copy(name, weights_.file(ref.file).pages() + ref.offset, bytes);
   } else {
     const View& view = view_of(ref.file, ref.offset, ref.offset + bytes);
-    matrix.span = view.buffer.span().part(ref.offset - view.begin, bytes);
+    matrix.span = view.buffer.span().part(ref.offset - view.window.begin, bytes);
   }
   return matrix;
 }
