@@ -16,3 +16,4 @@ foreach(source IN LISTS test_sources)
            WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
   set_tests_properties(cpp.${name} PROPERTIES TIMEOUT 300)
 endforeach()
+set_tests_properties(cpp.fuzz_readers PROPERTIES TIMEOUT 3000)  # for the long mode

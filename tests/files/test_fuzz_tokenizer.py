@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import time
 from collections.abc import Callable
@@ -12,11 +11,12 @@ from typing import Any
 
 import pytest
 from checkpoints import byte_tokenizer
+from long import draws
 from mtlqwen.errors import FormatError, ModelError
 from mtlqwen.tokenizer import Tokenizer
 from python.texts import SCRIPTS, as_gguf, draw_text, train
 
-SECONDS = float(os.environ.get("FUZZ_SECONDS", "10"))
+SECONDS = draws(10, 600)
 TELLING: list[Any] = [
     *(None, True, False, 0, -1, 1, 3, 2**31, 2**32 - 1, 2**32, 2**63, -(2**63), 10**30, 0.5, 1e300),
     *("", " ", "a", "a b", "\u0120", "(", "[", "(?:", "\\", "a" * 1000, "\ud800", "\u0000", "BPE"),
