@@ -65,11 +65,14 @@ def load_tools(path: str | None) -> list[Tool]:
 
 def pull(model: str, drafter: str | None) -> Iterator[str]:
     """Bring a model's files here, and yield their paths."""
+    from mtlqwen.download import Downloads
     from mtlqwen.hub import resolve, resolve_drafter
+    from mtlqwen.progress import make_progress
 
-    files = resolve(model)
+    how = Downloads(progress=make_progress(None))
+    files = resolve(model, how)
     yield str(files.weights)
-    beside = resolve_drafter(files, drafter)
+    beside = resolve_drafter(files, drafter, how)
     if beside is not None:
         yield str(beside)
 

@@ -17,6 +17,7 @@ import mtlqwen
 import pytest
 from huggingface_hub import constants
 from mtlqwen import CapacityError, Engine, ModelError
+from mtlqwen.cli import main
 from mtlqwen.download import Downloads
 from mtlqwen.hub import resolve, resolve_drafter
 from python.fake_hub import COMMIT, FakeHub, Repository
@@ -304,6 +305,16 @@ def test_an_engine_from_the_hub(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -
         assert repr(engine).startswith("Engine('owner/tiny:Q8_0', ")
         assert engine.generate("a", max_tokens=1).usage.completion_tokens == 1
     assert seen[0][0] == "download"
+
+
+def test_pull_shows_how_far_it_is(
+    hub: FakeHub, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert main(["pull", "owner/m-GGUF:Q8_0"]) == 0
+    shown = capsys.readouterr()
+    assert shown.out.endswith("/m-Q8_0.gguf\n")
+    assert "\rdownload   ################" in shown.err
 
 
 def test_the_environment_of_the_hub_holds(hub: FakeHub, tmp_path: Path) -> None:
