@@ -148,13 +148,16 @@ def read_text(text: str | None, *, behind: bool = False) -> str:
     """
     if text is None:
         return sys.stdin.read()
-    if behind and sys.stdin is not None and _is_piped(sys.stdin.fileno()):
+    if behind and _is_piped():
         piped = sys.stdin.read()
         return f"{text}\n\n{piped}" if piped.strip() else text
     return text
 
 
-def _is_piped(descriptor: int) -> bool:
-    """Whether a pipe or a file stands there: of a terminal or a socket nobody knows the end."""
-    mode = os.fstat(descriptor).st_mode
+def _is_piped() -> bool:
+    """Whether standard input is a pipe or a file: of others nobody knows where they end."""
+    try:
+        mode = os.fstat(sys.stdin.fileno()).st_mode
+    except (AttributeError, OSError, ValueError):  # none, or something of a notebook's
+        return False
     return stat.S_ISFIFO(mode) or stat.S_ISREG(mode)
