@@ -135,7 +135,7 @@ struct LogprobArgs {
   MTLQWEN_UINT row;  // logit row
   MTLQWEN_UINT n_top;
   MTLQWEN_UINT first_top;  // its first TokenLogprob
-  MTLQWEN_UINT reserved;
+  MTLQWEN_INT told;        // the id that is meant; MTLQWEN_NO_CHOICE: the one that was sampled
 };
 
 struct TokenLogprob {

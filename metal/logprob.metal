@@ -1,6 +1,7 @@
-// Logarithms of probability: of the id that was chosen for a row, and of the row's likeliest ids.
+// Logarithms of probability: of the id that was chosen for a row, or is told, and of the row's likeliest
+// ids.
 //
-//   chosen[i] = {id, log softmax(row)[id]};  {-1, 0} where nothing was chosen
+//   chosen[i] = {id, log softmax(row)[id]}, -infinity from n_valid on;  {-1, 0} where nothing was chosen
 //   tops      the n_top likeliest ids, equal ones by ascending id;  {-1, -infinity} past the last
 //
 // Over the ids below n_valid. NaN counts as -infinity, +infinity as the largest float.
@@ -129,11 +130,16 @@ inline TokenLogprob logprob_of(Candidate one, float top, float log_sum) {
   const float log_sum = precise::log(simd_sum(sum));
 
   if (thread_idx == 0) {
-    const int id = sampled[want.row];
+    const int id = want.told >= 0 ? want.told : sampled[want.row];
     TokenLogprob result;
     result.id = -1;
     result.logprob = 0.0f;
-    if (id >= 0) result = logprob_of(row.at(uint(id)), top, log_sum);
+    if (id >= 0) {
+      Candidate one = nothing();
+      one.id = uint(id);
+      if (one.id < args.n_valid) one = row.at(one.id);
+      result = logprob_of(one, top, log_sum);
+    }
     chosen[group.y] = result;
   }
   for (uint i = 0; i < want.n_top; i++) {

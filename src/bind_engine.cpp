@@ -73,6 +73,7 @@ SequenceId submit(Engine& self, std::vector<int32_t> token_ids, uint32_t max_tok
                   std::vector<std::pair<int32_t, float>> logit_bias,
                   std::vector<int32_t> allowed_ids, std::vector<std::vector<int32_t>> bad_words,
                   uint32_t min_tokens, std::optional<uint32_t> logprobs,
+                  std::optional<uint32_t> prompt_logprobs,
                   std::optional<std::tuple<uint32_t, int32_t, std::vector<int32_t>>> budget) {
   std::optional<ThinkingBudget> thinking;
   if (budget) {
@@ -94,6 +95,7 @@ SequenceId submit(Engine& self, std::vector<int32_t> token_ids, uint32_t max_tok
                                                       .allowed = std::move(allowed_ids),
                                                       .min_tokens = min_tokens},
                                             .logprobs = logprobs,
+                                            .prompt_logprobs = prompt_logprobs,
                                             .thinking = std::move(thinking),
                                             .max_tokens = max_tokens,
                                             .stop_ids = std::move(stop_ids),
@@ -127,8 +129,8 @@ nb::object finish_reason(const Poll& poll) {
   }
 }
 
-std::vector<std::vector<std::pair<int32_t, float>>> top_logprobs(const Poll& poll) {
-  const auto& [chosen, likeliest] = poll.logprobs;
+std::vector<std::vector<std::pair<int32_t, float>>> likeliest_of(const LogprobLog& log) {
+  const auto& [chosen, likeliest] = log;
   std::vector<std::vector<std::pair<int32_t, float>>> result(chosen.size());
   for (size_t i = 0; i < likeliest.size(); ++i) {
     if (likeliest[i].first < 0) continue;  // there are fewer ids than were asked for
@@ -204,9 +206,17 @@ void bind_poll(nb::module_& module) {
       .def_prop_ro(
           "logprobs", [](const Poll& self) { return self.logprobs.chosen; },
           "Logarithms of probability of the new tokens, where they were asked for.")
-      .def_prop_ro("top_logprobs", &top_logprobs,
-                   nb::sig("def top_logprobs(self) -> list[list[tuple[int, float]]]"),
-                   "The likeliest ids in the place of each, the first first.")
+      .def_prop_ro(
+          "top_logprobs", [](const Poll& self) { return likeliest_of(self.logprobs); },
+          nb::sig("def top_logprobs(self) -> list[list[tuple[int, float]]]"),
+          "The likeliest ids in the place of each, the first first.")
+      .def_prop_ro(
+          "prompt_logprobs", [](const Poll& self) { return self.prompt_logprobs.chosen; },
+          "The same of the prompt's tokens but the first: of all of them, or none.")
+      .def_prop_ro(
+          "top_prompt_logprobs",
+          [](const Poll& self) { return likeliest_of(self.prompt_logprobs); },
+          nb::sig("def top_prompt_logprobs(self) -> list[list[tuple[int, float]]]"))
       .def_ro("ttft_s", &Poll::ttft_s, "Seconds from submit to the first token; 0 before it.")
       .def_ro("prefill_s", &Poll::prefill_s, "Seconds from getting a slot to the first token.")
       .def_ro("decode_s", &Poll::decode_s, "Seconds from the first token to the last.");
@@ -234,7 +244,8 @@ void init_engine(nb::module_& module) {
            "logit_bias"_a = std::vector<std::pair<int32_t, float>>(),
            "allowed_ids"_a = std::vector<int32_t>(),
            "bad_words"_a = std::vector<std::vector<int32_t>>(), "min_tokens"_a = 0,
-           "logprobs"_a = nb::none(), "thinking_budget"_a = nb::none(),
+           "logprobs"_a = nb::none(), "prompt_logprobs"_a = nb::none(),
+           "thinking_budget"_a = nb::none(),
            "Queue a request and return its sequence id. Raises ValueError or CapacityError.")
       .def("step", &Engine::step, nb::call_guard<nb::gil_scoped_release>(),
            "Run one pass; False when there is nothing to do. The second of two such steps in a row "

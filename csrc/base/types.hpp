@@ -75,6 +75,7 @@ struct RequestOptions {
   EditOptions edits{};
   // The logarithms of probability of chosen tokens, and of so many of the likeliest; none: not wanted.
   std::optional<uint32_t> logprobs{};
+  std::optional<uint32_t> prompt_logprobs{};  // the same of the prompt's tokens but the first
   std::optional<ThinkingBudget> thinking{};
   uint32_t max_tokens = 0;
   std::vector<int32_t> stop_ids;
@@ -110,7 +111,12 @@ struct Query {
   // The state after the rows that turn out to be right goes to its only write, by the tape. Else
   // there is a write for each row to choose from.
   bool taped = false;
+  // Rows whose next token is known, and is to be told with its logarithm of probability: none of them is sampled, none
+  // stands behind one that is not.
+  uint32_t first_told = 0;
+  uint32_t n_told = 0;
 
+  [[nodiscard]] uint32_t n_logits() const { return n_told + n_sampled(); }
   [[nodiscard]] uint32_t n_sampled() const { return emits ? width + 1 : 0; }
   [[nodiscard]] bool asks_drafter() const { return width > 0 && proposals.empty(); }
 };

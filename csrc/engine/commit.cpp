@@ -38,7 +38,7 @@ Decoded Engine::commit_locked(const Batch& batch, const PassResult& result) {
   Committed committed{.result = result, .now = Clock::now()};
   for (const Query& query : batch.queries) {
     commit_one_locked(query, committed);
-    committed.pass_over(query, sequences_.at(query.sequence).options.logprobs);
+    committed.pass_over(query, sequences_.at(query.sequence).options);
   }
   drop_pass_banks_locked();
   return std::move(committed.decoded);
@@ -48,7 +48,7 @@ Decoded Engine::commit_locked(const Batch& batch, const PassResult& result) {
 void Engine::commit_one_locked(const Query& query, Committed& committed) {
   Sequence& sequence = sequences_.at(query.sequence);
   const std::span<const int32_t> sampled =
-      committed.result.sampled.subspan(committed.n_sampled, query.n_sampled());
+      committed.result.sampled.subspan(committed.n_logits + query.n_told, query.n_sampled());
   const uint32_t accepted = is_decode(query) ? commit_draft_locked(sequence, query, committed) : 0;
   const uint32_t rows = query.count - query.width + accepted;
   if (const auto spoilt = find_spoilt(query, rows, committed)) {
@@ -58,30 +58,40 @@ void Engine::commit_one_locked(const Query& query, Committed& committed) {
   }
   for (const int32_t token : sampled.first(accepted))
     append_token_locked(sequence, token, committed.now);
-  if (sequence.options.logprobs) commit_logprobs_locked(sequence, query, accepted, committed);
+  commit_logprobs_locked(sequence, query, accepted, committed);
   sequence.kv_valid += rows;
   keep_bank_locked(sequence, bank_behind(query, rows));
   runtime_->forward.keep(query, rows);
   remember_locked(sequence, query, rows);
   sequence.logit_row.reset();
   if (query.emits) {
-    sequence.logit_row = committed.n_sampled + accepted;
+    sequence.logit_row = committed.n_logits + query.n_told + accepted;
     append_token_locked(sequence, sampled[accepted], committed.now);
   }
 }
 
-// Of the tokens that it gets from the pass: what drafts had beyond them is passed over.
+// Of told tokens, and of those that it gets from the pass: what drafts had beyond them is passed over.
 void Engine::commit_logprobs_locked(Sequence& sequence, const Query& query, uint32_t accepted,
-                                    Committed& committed) {
-  if (!query.emits) return;
-  const auto [chosen, likeliest] = committed.result.logprobs;
-  const uint32_t n_each = *sequence.options.logprobs;
-  for (const TokenLogprob& one : chosen.subspan(committed.n_logprobs, accepted + 1)) {
-    sequence.logprobs.chosen.push_back(one.logprob);
+                                    const Committed& committed) {
+  const auto add = [&](LogprobLog& log, uint32_t first, uint32_t n, uint32_t first_each,
+                       uint32_t n_each) {
+    const auto [chosen, likeliest] = committed.result.logprobs;
+    for (const TokenLogprob& one : chosen.subspan(committed.n_logprobs + first, n)) {
+      log.chosen.push_back(one.logprob);
+    }
+    for (const TokenLogprob& one :
+         likeliest.subspan(committed.n_likeliest + first_each, n * n_each)) {
+      log.likeliest.emplace_back(one.id, one.logprob);
+    }
+  };
+  const RequestOptions& options = sequence.options;
+  const uint32_t n_of_told = query.n_told * options.prompt_logprobs.value_or(0);
+  if (query.n_told > 0) {
+    add(sequence.prompt_logprobs, 0, query.n_told, 0, *options.prompt_logprobs);
+    sequence.n_told += query.n_told;
   }
-  for (const TokenLogprob& one :
-       likeliest.subspan(committed.n_likeliest, (accepted + 1) * n_each)) {
-    sequence.logprobs.likeliest.emplace_back(one.id, one.logprob);
+  if (options.logprobs && query.emits) {
+    add(sequence.logprobs, query.n_told, accepted + 1, n_of_told, *options.logprobs);
   }
 }
 

@@ -1,7 +1,6 @@
 // What a step knows of drafts, as plain data, and the rules that need no engine.
 #pragma once
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -28,18 +27,18 @@ struct Decoded {
 struct Committed {
   const PassResult& result;
   Clock::time_point now;
-  uint32_t n_sampled = 0;
+  uint32_t n_logits = 0;
   uint32_t n_drafts = 0;
   uint32_t n_logprobs = 0;
   uint32_t n_likeliest = 0;
   Decoded decoded{};
 
-  // logprobs: of the query's sequence, see RequestOptions.
-  void pass_over(const Query& query, const std::optional<uint32_t>& logprobs) {
-    n_sampled += query.n_sampled();
-    if (!logprobs) return;
-    n_logprobs += query.n_sampled();
-    n_likeliest += query.n_sampled() * *logprobs;
+  // options: of the query's sequence.
+  void pass_over(const Query& query, const RequestOptions& options) {
+    n_logits += query.n_logits();
+    n_logprobs += query.n_told + (options.logprobs ? query.n_sampled() : 0);
+    n_likeliest += query.n_told * options.prompt_logprobs.value_or(0) +
+                   query.n_sampled() * options.logprobs.value_or(0);
   }
 };
 

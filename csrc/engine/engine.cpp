@@ -109,6 +109,7 @@ SequenceId Engine::submit(std::vector<int32_t> token_ids, RequestOptions options
   sequence.request = std::move(token_ids);
   sequence.options = std::move(options);
   std::ranges::sort(sequence.options.checkpoint_at);
+  if (sequence.options.prompt_logprobs) sequence.options.recall = false;  // every row has its say
   if (sequence.options.edits != EditOptions{}) {
     sequence.edits =
         std::make_unique<LogitEdits>(sequence.options.edits, sequence.options.stop_ids, n_valid);
@@ -149,6 +150,9 @@ Poll Engine::poll(SequenceId id) {
               .drafter = drafter_,
               .drafts = sequence.drafts,
               .logprobs = std::exchange(sequence.logprobs, {})};
+  if (sequence.n_told == sequence.n_to_tell()) {
+    result.prompt_logprobs = std::exchange(sequence.prompt_logprobs, {});
+  }
   sequence.polled = sequence.request.size();
   if (sequence.n_completion() > 0) {
     result.ttft_s = seconds(sequence.submitted, sequence.first_token);

@@ -51,7 +51,9 @@ struct Poll {
   uint32_t n_cached = 0;     // of the prompt, taken from the cache
   std::string_view drafter;  // see Engine::drafter()
   DraftCounts drafts;
-  LogprobLog logprobs{};   // of the new tokens, where they were asked for
+  LogprobLog logprobs{};  // of the new tokens, where they were asked for
+  // Of the prompt's tokens but the first, once, when all are known.
+  LogprobLog prompt_logprobs{};
   double ttft_s = 0.0;     // from submit to the first token; 0 before it
   double prefill_s = 0.0;  // from getting a slot to the first token
   double decode_s = 0.0;   // from the first token to the last
@@ -196,7 +198,7 @@ class Engine {
   void keep_bank_locked(Sequence& sequence, uint32_t bank);
   Decoded commit_locked(const Batch& batch, const PassResult& result);
   void commit_logprobs_locked(Sequence& sequence, const Query& query, uint32_t accepted,
-                              Committed& committed);
+                              const Committed& committed);
   void commit_one_locked(const Query& query, Committed& committed);
   void count_committed_locked(const StepRecord& record, const Decoded& decoded);
   void observe_locked(const StepRecord& record, const Decoded& decoded, double step_s);

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string_view>
@@ -20,6 +21,12 @@ void require_range(std::string_view name, float value, float low, float high) {
   if (value >= low && value <= high) return;
   throw std::invalid_argument(concat("[sampling] ", name, ": out of range (got ", value, ", want ",
                                      low, " to ", high, ")"));
+}
+
+void require_logprobs(std::string_view name, const std::optional<uint32_t>& n) {
+  if (n.value_or(0) <= kMostLogprobs) return;
+  throw std::invalid_argument(
+      concat("[sampling] ", name, ": out of range (got ", *n, ", want 0 to ", kMostLogprobs, ")"));
 }
 
 void require_ids(std::string_view name, std::span<const int32_t> ids, uint32_t n_valid) {
@@ -118,10 +125,8 @@ void require_valid(const std::vector<int32_t>& token_ids, const RequestOptions& 
           "[sampling] thinking: nothing closes it (got no tokens, want some)");
     }
   }
-  if (options.logprobs.value_or(0) > kMostLogprobs) {
-    throw std::invalid_argument(concat("[sampling] logprobs: out of range (got ", *options.logprobs,
-                                       ", want 0 to ", kMostLogprobs, ")"));
-  }
+  require_logprobs("logprobs", options.logprobs);
+  require_logprobs("prompt_logprobs", options.prompt_logprobs);
   if (options.deadline_s &&
       !(*options.deadline_s > 0.0 && *options.deadline_s <= kLongestDeadline)) {
     throw std::invalid_argument(concat("[engine] deadline_s: out of range (got ",

@@ -42,4 +42,18 @@ std::vector<uint32_t> plan_rows(std::span<const RowWish> wishes, uint32_t rows,
   return counts;
 }
 
+void limit_told(std::span<const RowWish> wishes, uint32_t logit_rows,
+                std::vector<uint32_t>& counts) {
+  uint32_t left = logit_rows;
+  uint32_t n_tellers = 0;
+  for (const RowWish& wish : wishes) {
+    left -= 1 + wish.width;
+    n_tellers += wish.n_told > 0 ? 1 : 0;
+  }
+  for (size_t i = 0; i < wishes.size(); ++i) {
+    if (wishes[i].n_told == 0) continue;
+    counts[i] = std::min(counts[i], wishes[i].first_told + 1 + left / n_tellers);
+  }
+}
+
 }  // namespace mtlqwen

@@ -24,6 +24,9 @@ inline constexpr uint32_t kPassesPerPriority = 8;
 struct RowWish {
   uint32_t pending = 1;  // tokens, > 0; 1: it decodes
   uint32_t width = 0;    // of its draft, where it decodes
+  // Of the rows of its pending tokens, those that get logits since the prompt's tokens are told.
+  uint32_t first_told = 0;
+  uint32_t n_told = 0;
 };
 
 // Rows for each live sequence, in order of arrival. A decoding one gets 1 + width, any other at least one. What is left of
@@ -32,5 +35,10 @@ struct RowWish {
 // Precondition: wishes.size() + all widths <= rows.
 [[nodiscard]] std::vector<uint32_t> plan_rows(std::span<const RowWish> wishes, uint32_t rows,
                                               uint32_t prefill_rows);
+
+// Cuts the counts of those that are told tokens, so that all together have at most `logit_rows` rows with logits: what is left
+// of them beside one for each sequence, and its width, is shared equally. Precondition: wishes.size() + all widths <= logit_rows.
+void limit_told(std::span<const RowWish> wishes, uint32_t logit_rows,
+                std::vector<uint32_t>& counts);
 
 }  // namespace mtlqwen

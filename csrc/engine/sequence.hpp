@@ -56,7 +56,9 @@ struct Sequence {
   std::optional<AwaitedPrefix> awaited;  // while it waits for another one to compute it
   bool looked_on_disk = false;
   bool thinking_ended = false;
-  LogprobLog logprobs;  // of its generated tokens, where they are wanted
+  LogprobLog logprobs;         // of its generated tokens, where they are wanted
+  LogprobLog prompt_logprobs;  // of its prompt's, but the first
+  uint32_t n_told = 0;  // tokens of the prompt, beside the first, whose logprobs have been added
   DraftCounts drafts;
   DraftHistory history;
   NgramIndex ngram;                   // of its request, as far as somebody has looked
@@ -82,6 +84,8 @@ struct Sequence {
   [[nodiscard]] uint32_t n_completion() const {
     return static_cast<uint32_t>(request.size()) - n_prompt;
   }
+  // Tokens of its prompt that are told, before and after now: all but the first, or none.
+  [[nodiscard]] uint32_t n_to_tell() const { return options.prompt_logprobs ? n_prompt - 1 : 0; }
   // Whether its thinking goes on, and a budget ends it.
   [[nodiscard]] bool thinks() const { return options.thinking && !thinking_ended; }
   [[nodiscard]] bool finished() const { return finish != FinishReason::kNone; }

@@ -30,11 +30,14 @@ std::optional<Spoilt> find_spoilt(const Query& query, uint32_t rows, const Commi
     if (place < first.place) first = {.place = place, .position = query.kv_valid + row};
   };
   for (uint32_t row = 0; row < rows; ++row) look(result.spoilt[query.first_row + row], row);
-  const uint32_t unsampled = query.count - query.n_sampled();
-  for (uint32_t row = unsampled; row < rows; ++row) {
-    const uint32_t sampled = committed.n_sampled + row - unsampled;
-    look(result.spoilt_logits[sampled], row);
-    if (result.sampled[sampled] == MTLQWEN_SPOILT_LOGITS) look(kHead, row);
+  const auto look_at_logits = [&](uint32_t i, uint32_t row) {
+    if (row >= rows) return;
+    look(result.spoilt_logits[committed.n_logits + i], row);
+    if (result.sampled[committed.n_logits + i] == MTLQWEN_SPOILT_LOGITS) look(kHead, row);
+  };
+  for (uint32_t i = 0; i < query.n_told; ++i) look_at_logits(i, query.first_told + i);
+  for (uint32_t i = 0; i < query.n_sampled(); ++i) {
+    look_at_logits(query.n_told + i, query.count - query.n_sampled() + i);
   }
   if (first.place == MTLQWEN_NO_INDEX) return std::nullopt;
   return first;

@@ -148,9 +148,13 @@ Batch Engine::plan_locked() {
   std::vector<Draft> drafts = plan_drafts_locked(live);
   std::vector<RowWish> wishes;
   for (size_t i = 0; i < live.size(); ++i) {
-    wishes.push_back({.pending = live[i]->pending(), .width = drafts[i].choice.width});
+    wishes.push_back({.pending = live[i]->pending(),
+                      .width = drafts[i].choice.width,
+                      .first_told = live[i]->n_told - std::min(live[i]->n_told, live[i]->kv_valid),
+                      .n_told = live[i]->n_to_tell() - live[i]->n_told});
   }
-  const std::vector<uint32_t> counts = plan_rows(wishes, pass_rows_, prefill_rows_);
+  std::vector<uint32_t> counts = plan_rows(wishes, pass_rows_, prefill_rows_);
+  limit_told(wishes, runtime_->forward.logit_rows(), counts);
   Batch batch;
   for (size_t i = 0; i < live.size(); ++i) {
     batch.queries.push_back({.sequence = live[i]->id,
@@ -168,6 +172,9 @@ Batch Engine::plan_locked() {
       plan_writes_locked(*live[i], query);
     }
     query.emits = query.count == wishes[i].pending + query.width;
+    query.first_told = wishes[i].first_told;
+    query.n_told =
+        std::min(query.count - std::min(query.count, query.first_told), wishes[i].n_told);
   }
   return batch;
 }
@@ -187,7 +194,11 @@ std::vector<PackedQuery> Engine::pack_locked(const Batch& batch) {
          .edits = sequence.edits.get(),
          .tail = tail_of(sequence),
          .n_generated = sequence.n_completion(),
-         .logprobs = sequence.options.logprobs});
+         .logprobs = sequence.options.logprobs,
+         .prompt_logprobs = sequence.options.prompt_logprobs,
+         .told = std::span(sequence.request)
+                     .subspan(query.n_told > 0 ? query.kv_valid + query.first_told + 1 : 0,
+                              query.n_told)});
     in_pass_.push_back(query.sequence);
   }
   return packed;

@@ -82,7 +82,25 @@ void Control::pack_query(const PackedQuery& packed, uint32_t index) {
   ids = std::ranges::copy(packed.tokens, ids).out;
   ids = std::ranges::copy(query.proposals, ids).out;
   if (query.asks_drafter()) std::fill_n(ids, query.width, 0);
+  pack_told(packed);
   pack_samples(packed);
+}
+
+// What is sampled there is the greedy choice, which nobody reads.
+void Control::pack_told(const PackedQuery& packed) {
+  const Query& query = packed.query;
+  for (uint32_t i = 0; i < query.n_told; ++i, ++n_logit_rows_) {
+    at<uint32_t>(buffers_.logit_rows)[n_logit_rows_] = query.first_row + query.first_told + i;
+    pack_logprobs(*packed.prompt_logprobs, packed.told[i]);
+    at<SampleArgs>(buffers_.samples)[n_logit_rows_] = {.temperature = 0.0F,
+                                                       .seed_low = 0,
+                                                       .seed_high = 0,
+                                                       .position = 0,
+                                                       .sample_index = 0,
+                                                       .filter = MTLQWEN_NO_INDEX,
+                                                       .mask = MTLQWEN_NO_INDEX,
+                                                       .reserved = 0};
+  }
 }
 
 void Control::pack_samples(const PackedQuery& packed) {
@@ -93,7 +111,7 @@ void Control::pack_samples(const PackedQuery& packed) {
     const uint32_t row = query.count - packed.n_sampled() + i;
     at<uint32_t>(buffers_.logit_rows)[n_logit_rows_] = query.first_row + row;
     at<uint32_t>(buffers_.places)[n_logit_rows_] = packed.first_place + i;
-    if (packed.logprobs) pack_logprobs(*packed.logprobs);
+    if (packed.logprobs) pack_logprobs(*packed.logprobs, MTLQWEN_NO_CHOICE);
     at<SampleArgs>(buffers_.samples)[n_logit_rows_] = {
         .temperature = packed.sampling.temperature,
         .seed_low = static_cast<uint32_t>(packed.sampling.seed),
@@ -122,9 +140,9 @@ uint32_t Control::pack_mask(std::span<const uint32_t> mask) {
   return n_masks_++;
 }
 
-void Control::pack_logprobs(uint32_t n_likeliest) {
+void Control::pack_logprobs(uint32_t n_likeliest, int32_t told) {
   at<LogprobArgs>(buffers_.logprobs)[n_logprobs_++] = {
-      .row = n_logit_rows_, .n_top = n_likeliest, .first_top = n_likeliest_, .reserved = 0};
+      .row = n_logit_rows_, .n_top = n_likeliest, .first_top = n_likeliest_, .told = told};
   n_likeliest_ += n_likeliest;
 }
 
@@ -132,14 +150,14 @@ void Control::pack_check(const PackedQuery& packed, uint32_t index) {
   const std::span<const int32_t> stops = packed.stop_ids;
   const auto n_others = static_cast<uint32_t>(verifies_.size()) - n_taped_packed_;
   verifies_.push_back(packed.query.taped ? n_taped_packed_++ : n_taped_ + n_others);
-  at<VerifyArgs>(buffers_.verifies)[verifies_.back()] = {.query = index,
-                                                         .first_logit = n_logit_rows_,
-                                                         .width = packed.query.width,
-                                                         .bank = packed.query.writes.back().bank,
-                                                         .first_stop = n_stops_,
-                                                         .n_stops =
-                                                             static_cast<uint32_t>(stops.size()),
-                                                         .reserved = {}};
+  at<VerifyArgs>(buffers_.verifies)[verifies_.back()] = {
+      .query = index,
+      .first_logit = n_logit_rows_ + packed.query.n_told,
+      .width = packed.query.width,
+      .bank = packed.query.writes.back().bank,
+      .first_stop = n_stops_,
+      .n_stops = static_cast<uint32_t>(stops.size()),
+      .reserved = {}};
   std::ranges::copy(stops, at<int32_t>(buffers_.stops) + n_stops_);
   n_stops_ += static_cast<uint32_t>(stops.size());
 }

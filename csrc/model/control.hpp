@@ -28,6 +28,8 @@ struct PackedQuery {
   std::span<const int32_t> tail{};      // of its tokens, as far as the edits look back
   uint32_t n_generated = 0;             // its tokens behind the prompt
   std::optional<uint32_t> logprobs{};   // see RequestOptions
+  std::optional<uint32_t> prompt_logprobs{};
+  std::span<const int32_t> told{};  // the tokens behind the query's told rows
   // Of a drafter's pass:
   uint32_t n_proposed = 0;      // its last rows, which are sampled
   uint32_t position_shift = 1;  // from a row to the position of the token that it tells
@@ -36,6 +38,7 @@ struct PackedQuery {
   [[nodiscard]] uint32_t n_sampled() const {
     return n_proposed > 0 ? n_proposed : query.n_sampled();
   }
+  [[nodiscard]] uint32_t n_logits() const { return query.n_told + n_sampled(); }
 };
 
 // What one pass holds at most.
@@ -90,7 +93,7 @@ class Control {
   Control(Device& device, const PassLimits& limits, uint8_t pass_index = 0);
 
   // Fills all arrays. See blocks_per_split() for the last two.
-  // Invariant: logit rows follow the order of the queries, and of the rows in each.
+  // Invariant: logit rows follow the order of the queries, and of the rows in each: told ones, then sampled ones.
   PassShape pack(std::span<const PackedQuery> queries, uint32_t min_blocks_per_split,
                  uint32_t partial_capacity);
   // Of the last pass: an id for each logit row, and how many proposals of each draft hold, in the
@@ -116,10 +119,11 @@ class Control {
  private:
   void pack_query(const PackedQuery& packed, uint32_t index);
   void pack_writes(const Query& query, uint32_t index);
+  void pack_told(const PackedQuery& packed);
   void pack_samples(const PackedQuery& packed);
   [[nodiscard]] uint32_t pack_filter(const Sampling& sampling);
   [[nodiscard]] uint32_t pack_mask(std::span<const uint32_t> mask);
-  void pack_logprobs(uint32_t n_likeliest);
+  void pack_logprobs(uint32_t n_likeliest, int32_t told);
   void pack_check(const PackedQuery& packed, uint32_t index);
   template <class T>
   [[nodiscard]] T* at(Span span) const {

@@ -88,8 +88,8 @@ uint32_t EditArrays::pack(std::span<const PackedQuery> queries, Program& program
   used_ = {};
   uint32_t first_logit = 0;
   for (const PackedQuery& packed : queries) {
-    if (has_edits(packed)) add_query(packed, first_logit);
-    first_logit += packed.n_sampled();
+    if (has_edits(packed)) add_query(packed, first_logit + packed.query.n_told);
+    first_logit += packed.n_logits();
   }
   return n_edits_;
 }

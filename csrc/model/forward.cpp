@@ -27,7 +27,7 @@ bool wants_int16(const Forward::Parts& parts) {
 }
 
 uint32_t sampled_rows(const Forward::Parts& parts) {
-  return parts.drafts() ? kSampledRows : parts.slots;
+  return parts.drafts() ? kSampledRows : parts.slots + kToldRows;
 }
 
 // Launches of the drafter's layers count, too: those of a chain of one layer once a step.
@@ -147,7 +147,8 @@ std::unique_ptr<Drafter> Forward::make_drafter(const Parts& parts, Span rope,
 }
 
 Forward::Forward(const Parts& parts)
-    : vocab_(parts.config.vocab), min_blocks_per_split_(min_blocks_per_split(parts)),
+    : vocab_(parts.config.vocab), logit_rows_(sampled_rows(parts)),
+      min_blocks_per_split_(min_blocks_per_split(parts)),
       control_(parts.device, {.queries = parts.slots,
                               .sampled_rows = sampled_rows(parts),
                               .stops = parts.drafts() ? parts.slots * kMostStops : 0,

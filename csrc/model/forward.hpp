@@ -24,15 +24,18 @@ namespace mtlqwen {
 // Ids that end a text, of a query that is drafted for, at most.
 inline constexpr uint32_t kMostStops = 32;
 
+// Rows of a pass that get logits beside one for each sequence, where nobody drafts.
+inline constexpr uint32_t kToldRows = 16;
+
 // Of the last pass; valid until the next.
 struct PassResult {
-  std::span<const int32_t> sampled;    // an id for each sampled row, in the order of the queries
+  std::span<const int32_t> sampled;  // an id for each row with logits, in the order of the queries
   std::span<const uint32_t> accepted;  // proposals that hold, of each query with a draft
   std::span<const int32_t> input_ids;  // of each row, proposals included
-  // What each row, and each sampled row, is spoilt by (NormArgs).
+  // What each row, and each with logits, is spoilt by (NormArgs).
   std::span<const uint32_t> spoilt;
   std::span<const uint32_t> spoilt_logits;
-  Logprobs logprobs;  // of the sampled rows of queries that want them
+  Logprobs logprobs;  // of the told rows, and the sampled ones of queries that want them
 };
 
 // Built once: walks the layers, resolves every weight, chooses and builds every pipeline, and keeps
@@ -91,6 +94,8 @@ class Forward {
     return program_.groups(shape_, commands_.marks());
   }
   [[nodiscard]] uint64_t arena_bytes() const;
+  // Of a pass, at most: told and sampled ones.
+  [[nodiscard]] uint32_t logit_rows() const { return logit_rows_; }
   [[nodiscard]] const Program& program() const { return program_; }
 
  private:
@@ -105,6 +110,7 @@ class Forward {
   void settle_some(std::span<const uint32_t> slots);
 
   uint32_t vocab_;
+  uint32_t logit_rows_;
   uint32_t min_blocks_per_split_;
   Control control_;
   EditArrays edits_;

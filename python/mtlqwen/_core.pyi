@@ -54,6 +54,15 @@ class Poll:
         """The likeliest ids in the place of each, the first first."""
 
     @property
+    def prompt_logprobs(self) -> list[float]:
+        """
+        The same of the prompt's tokens but the first: of all of them, or none.
+        """
+
+    @property
+    def top_prompt_logprobs(self) -> list[list[tuple[int, float]]]: ...
+
+    @property
     def ttft_s(self) -> float:
         """Seconds from submit to the first token; 0 before it."""
 
@@ -73,7 +82,7 @@ class Engine:
         Load a .gguf file or a directory with config.json and safetensors. progress(stage, done, total).
         """
 
-    def submit(self, token_ids: Sequence[int], *, max_tokens: int, temperature: float, seed: int, stop_ids: Sequence[int], priority: int = 0, deadline_s: float | None = None, checkpoint_at: Sequence[int] = [], recall: bool = True, sample_index: int = 0, top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0, presence_penalty: float = 0.0, frequency_penalty: float = 0.0, repetition_penalty: float = 1.0, logit_bias: Sequence[tuple[int, float]] = [], allowed_ids: Sequence[int] = [], bad_words: Sequence[Sequence[int]] = [], min_tokens: int = 0, logprobs: int | None = None, thinking_budget: tuple[int, int, Sequence[int]] | None = None) -> int:
+    def submit(self, token_ids: Sequence[int], *, max_tokens: int, temperature: float, seed: int, stop_ids: Sequence[int], priority: int = 0, deadline_s: float | None = None, checkpoint_at: Sequence[int] = [], recall: bool = True, sample_index: int = 0, top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0, presence_penalty: float = 0.0, frequency_penalty: float = 0.0, repetition_penalty: float = 1.0, logit_bias: Sequence[tuple[int, float]] = [], allowed_ids: Sequence[int] = [], bad_words: Sequence[Sequence[int]] = [], min_tokens: int = 0, logprobs: int | None = None, prompt_logprobs: int | None = None, thinking_budget: tuple[int, int, Sequence[int]] | None = None) -> int:
         """
         Queue a request and return its sequence id. Raises ValueError or CapacityError.
         """

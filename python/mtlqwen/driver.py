@@ -61,6 +61,8 @@ class Core(Protocol):
         bad_words: Sequence[Sequence[int]] = (),
         min_tokens: int = 0,
         logprobs: int | None = None,
+        prompt_logprobs: int | None = None,
+        recall: bool = True,
         thinking_budget: tuple[int, int, Sequence[int]] | None = None,
     ) -> int: ...
     def step(self) -> bool: ...  # noqa: D102

@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from queue import SimpleQueue
 
@@ -29,6 +29,8 @@ class Facts:
     timings: Timings
     spec: Speculation
     logprobs: list[Logprob] | None  # one for each token
+    prompt_ids: Sequence[int]
+    prompt_logprobs: list[Logprob] | None  # one for each of these but the first
 
 
 class Generation:
@@ -154,8 +156,11 @@ class Generation:
             finish = self._update_locked() or "cancelled"
             transcript, last = self._transcript, self.mailbox.last
             logprobs = self.mailbox.logprobs
+            prompt_ids = self._request.token_ids
+            # A text may end before its prompt has been computed.
+            has_prompt = self._request.prompt_logprobs is not None and bool(transcript.token_ids)
             usage = Usage(
-                prompt_tokens=len(self._request.token_ids),
+                prompt_tokens=len(prompt_ids),
                 completion_tokens=len(transcript.token_ids),
                 reasoning_tokens=transcript.reasoning_tokens,
                 cached_tokens=last.cached_tokens if last else 0,
@@ -167,6 +172,8 @@ class Generation:
                 timings=_timings(last, len(transcript.token_ids)),
                 spec=_speculation(last),
                 logprobs=None if logprobs is None else logprobs[: len(transcript.token_ids)],
+                prompt_ids=prompt_ids,
+                prompt_logprobs=list(self.mailbox.prompt_logprobs) if has_prompt else None,
             )
             return self._make_result(transcript, facts)
 

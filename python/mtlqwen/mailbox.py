@@ -45,6 +45,10 @@ class Poll(Protocol):
     def logprobs(self) -> list[float]: ...  # noqa: D102
     @property
     def top_logprobs(self) -> list[list[tuple[int, float]]]: ...  # noqa: D102
+    @property
+    def prompt_logprobs(self) -> list[float]: ...  # noqa: D102
+    @property
+    def top_prompt_logprobs(self) -> list[list[tuple[int, float]]]: ...  # noqa: D102
 
 
 class Bell(Protocol):
@@ -62,6 +66,7 @@ class Mailbox:
         tokens: every generated token.
         logprobs: of each of them, if they were asked for: its logprob, and the likeliest tokens in
             its place with theirs.
+        prompt_logprobs: the same of the prompt's tokens but the first, once all are known.
         last: the newest report.
         finish_reason: how the core ended the sequence, if it did.
         error: what ended the sequence instead of a finish reason.
@@ -81,6 +86,7 @@ class Mailbox:
         "last",
         "logprobs",
         "owner",
+        "prompt_logprobs",
         "sequences",
         "tokens",
     )
@@ -91,6 +97,7 @@ class Mailbox:
         self.fresh: list[Poll] = []
         self.tokens: list[int] = []
         self.logprobs: list[Logprob] | None = [] if with_logprobs else None
+        self.prompt_logprobs: list[Logprob] = []
         self.last: Poll | None = None
         self.finish_reason: str | None = None
         self.error: BaseException | None = None
@@ -116,6 +123,8 @@ class Mailbox:
             start = poll.completion_tokens - len(token_ids)
             if self.logprobs is not None:  # before their tokens, as those before the end
                 self.logprobs[start:] = zip(poll.logprobs, poll.top_logprobs, strict=True)
+            if prompt := poll.prompt_logprobs:  # all of them, in one poll
+                self.prompt_logprobs[:] = zip(prompt, poll.top_prompt_logprobs, strict=True)
             self.tokens[start:] = token_ids
             self.last = poll
             # After its tokens: whoever sees the end must see them all.

@@ -19,6 +19,7 @@ from mtlqwen.checks import check_integer, check_number, is_listing, listed
 from mtlqwen.driver import Core, Driver
 from mtlqwen.errors import ModelError
 from mtlqwen.generation import Facts, Generation
+from mtlqwen.mailbox import Logprob
 from mtlqwen.messages import Tools, check_tools
 from mtlqwen.request import Request, Wishes
 from mtlqwen.result import ChatResult, Completion, Kind, TokenLogprob
@@ -195,7 +196,8 @@ class Preparer:
             if getattr(params, name) is not None:
                 raise ValueError(f"[sampling] {name}: only for chats (got a plain prompt)")
         first = self._plain_request(prompt, params, terms)
-        others = [replace(first, sample_index=index) for index in range(1, params.n or 1)]
+        another = replace(first, prompt_logprobs=None, recall=True)  # the first tells them
+        others = [replace(another, sample_index=index) for index in range(1, params.n or 1)]
         make_result = partial(_make_completion, self.tokenizer)
         return [self._generation(request, params, make_result) for request in (first, *others)]
 
@@ -285,6 +287,9 @@ def shaped(prompt: object, params: SamplingParams, results: list[Completion]) ->
     if params.n is None:
         return results if many else results[0]
     groups = [results[at : at + params.n] for at in range(0, len(results), params.n)]
+    for first, *others in groups:
+        for other in others:
+            other.prompt_logprobs = first.prompt_logprobs
     return groups if many else groups[0]
 
 
@@ -297,9 +302,8 @@ def check_single(params: SamplingParams) -> None:
         )
 
 
-def _logprobs(tokenizer: Tokenizer, facts: Facts) -> list[TokenLogprob] | None:
-    if facts.logprobs is None:
-        return None
+def _logprobs(tokenizer: Tokenizer, facts: Facts) -> dict[str, Any]:
+    """Return the logprobs of a result, of its tokens and of its prompt's."""
 
     def named(token_id: int, logprob: float, top: tuple[TokenLogprob, ...] = ()) -> TokenLogprob:
         token = tokenizer.token_text(token_id)
@@ -309,8 +313,17 @@ def _logprobs(tokenizer: Tokenizer, facts: Facts) -> list[TokenLogprob] | None:
         """Leave out the gaps of tokens that nobody chose: a budget of reasoning set them."""
         return tuple(starmap(named, (pair for pair in top if pair[0] >= 0)))
 
-    pairs = zip(facts.token_ids, facts.logprobs, strict=True)
-    return [named(token, own, likeliest(top)) for token, (own, top) in pairs]
+    def listed(token_ids: Sequence[int], logprobs: list[Logprob]) -> list[TokenLogprob]:
+        pairs = zip(token_ids, logprobs, strict=True)
+        return [named(token, own, likeliest(top)) for token, (own, top) in pairs]
+
+    own, prompt = facts.logprobs, facts.prompt_logprobs
+    return {
+        "logprobs": None if own is None else listed(facts.token_ids, own),
+        "prompt_logprobs": (
+            None if prompt is None else [None, *listed(facts.prompt_ids[1:], prompt)]
+        ),
+    }
 
 
 def _make_completion(tokenizer: Tokenizer, transcript: Transcript, facts: Facts) -> Completion:
@@ -321,7 +334,7 @@ def _make_completion(tokenizer: Tokenizer, transcript: Transcript, facts: Facts)
         usage=facts.usage,
         timings=facts.timings,
         spec=facts.spec,
-        logprobs=_logprobs(tokenizer, facts),
+        **_logprobs(tokenizer, facts),
     )
 
 
@@ -336,5 +349,5 @@ def _make_chat_result(tokenizer: Tokenizer, transcript: Transcript, facts: Facts
         usage=facts.usage,
         timings=facts.timings,
         spec=facts.spec,
-        logprobs=_logprobs(tokenizer, facts),
+        **_logprobs(tokenizer, facts),
     )

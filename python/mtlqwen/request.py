@@ -38,6 +38,8 @@ class Request:
     bad_words: Sequence[Sequence[int]] = ()
     min_tokens: int = 0
     logprobs: int | None = None
+    prompt_logprobs: int | None = None
+    recall: bool = True
     thinking_budget: tuple[int, int, Sequence[int]] | None = None
 
     def options(self) -> dict[str, Any]:
@@ -84,6 +86,8 @@ class Wishes:
             "bad_words": self._words(params.bad_words or ()),
             "min_tokens": min(params.min_tokens or 0, max_tokens),
             "logprobs": params.logprobs,
+            "prompt_logprobs": params.prompt_logprobs,
+            "recall": params.prompt_logprobs is None,
         }
         if allowed:
             _check_choice(allowed, options)

@@ -163,9 +163,19 @@ class Completion(_Text):
         timings: times and speeds.
         spec: what drafting did for it.
         logprobs: of each token, if they were asked for; else None.
+        prompt_logprobs: the same of the prompt's tokens. Nothing stands before the first: its
+            place has None. None, too, of a text that ended before its prompt was computed.
     """
 
-    __slots__ = ("finish_reason", "logprobs", "spec", "timings", "token_ids", "usage")
+    __slots__ = (
+        "finish_reason",
+        "logprobs",
+        "prompt_logprobs",
+        "spec",
+        "timings",
+        "token_ids",
+        "usage",
+    )
 
     token_ids: list[int]
     finish_reason: FinishReason
@@ -173,6 +183,7 @@ class Completion(_Text):
     timings: Timings
     spec: Speculation
     logprobs: list[TokenLogprob] | None
+    prompt_logprobs: list[TokenLogprob | None] | None
 
     def __new__(
         cls,
@@ -184,6 +195,7 @@ class Completion(_Text):
         timings: Timings,
         spec: Speculation = Speculation(),
         logprobs: list[TokenLogprob] | None = None,
+        prompt_logprobs: list[TokenLogprob | None] | None = None,
     ) -> Completion:
         """Make a completion of ``text``."""
         self = super().__new__(cls, text)
@@ -193,6 +205,7 @@ class Completion(_Text):
         self.timings = timings
         self.spec = spec
         self.logprobs = logprobs
+        self.prompt_logprobs = prompt_logprobs
         return self
 
     @property
@@ -202,7 +215,7 @@ class Completion(_Text):
 
     def __getnewargs_ex__(self) -> tuple[tuple[str], dict[str, Any]]:
         """Let completions be copied and pickled."""
-        facts = ("token_ids", "finish_reason", "usage", "timings", "spec", "logprobs")
+        facts = Completion.__slots__
         return ((str(self),), {name: getattr(self, name) for name in facts})
 
     def __str__(self) -> str:
@@ -244,6 +257,7 @@ class ChatResult(Completion):
         timings: Timings,
         spec: Speculation = Speculation(),
         logprobs: list[TokenLogprob] | None = None,
+        prompt_logprobs: list[TokenLogprob | None] | None = None,
     ) -> ChatResult:
         """Make a chat result that reads as ``content``."""
         self = super().__new__(
@@ -255,6 +269,7 @@ class ChatResult(Completion):
             timings=timings,
             spec=spec,
             logprobs=logprobs,
+            prompt_logprobs=prompt_logprobs,
         )
         assert isinstance(self, ChatResult)
         self.reasoning = reasoning

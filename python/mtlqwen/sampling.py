@@ -57,6 +57,8 @@ class SamplingParams:
             times or more. 3 or more. Unset: it may.
         logprobs: 0 to 20: the result tells the logarithm of the probability of every token, and of
             so many of the likeliest in its place, before all of the options above change it.
+        prompt_logprobs: the same for the tokens of the prompt, which is computed whole then,
+            whatever is cached of it.
         thinking: for chats: reason before the answer, or not; or how many tokens of reasoning there
             may be before it is cut off and the answer begins. Unset: as the model's template says.
         preserve_thinking: for chats: keep the reasoning of all earlier turns in the prompt, or only
@@ -92,6 +94,7 @@ class SamplingParams:
     ignore_eos: bool | None = None
     repeat_limit: int | None = None
     logprobs: int | None = None
+    prompt_logprobs: int | None = None
     thinking: bool | int | None = None
     preserve_thinking: bool | None = None
     reasoning_effort: str | None = None
@@ -106,6 +109,16 @@ class SamplingParams:
                 f"[sampling] min_tokens: more than max_tokens (got {least}, want at most {most}); "
                 "raise max_tokens"
             )
+
+    def __eq__(self, other: object) -> bool:
+        """Compare all values; a budget of 0 tokens is another one than False."""
+        if not isinstance(other, SamplingParams):
+            return NotImplemented
+        return self._values() == other._values()
+
+    def _values(self) -> tuple[object, ...]:
+        values = (getattr(self, name) for name in OPTIONS)
+        return (type(self.thinking), *values)
 
     def given(self) -> dict[str, Any]:
         """Return the values that are set."""
@@ -172,6 +185,7 @@ class Keywords(TypedDict, total=False):
     ignore_eos: bool | None
     repeat_limit: int | None
     logprobs: int | None
+    prompt_logprobs: int | None
 
 
 class ChatKeywords(Keywords, total=False):

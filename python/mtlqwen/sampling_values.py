@@ -177,6 +177,7 @@ _CHECKS: dict[str, Callable[[str, object], object]] = {
     "ignore_eos": _flag,
     "repeat_limit": _integer(MIN_REPEATS, MAX_TOKENS),
     "logprobs": _integer(0, MAX_TOP_LOGPROBS),
+    "prompt_logprobs": _integer(0, MAX_TOP_LOGPROBS),
     "thinking": _thinking,
     "preserve_thinking": _flag,
     "reasoning_effort": _word,

@@ -18,7 +18,7 @@ logprob_rows(device TokenLogprob* chosen [[buffer(0)]], device TokenLogprob* top
   if (thread_idx != 0) return;
   device const LogprobArgs& want = wanted[group.y];
   const uint seen = digest(logits + ulong(want.row) * args.vocab, args.n_valid);
-  chosen[group.y] = hashed(seen, sampled[want.row]);
+  chosen[group.y] = hashed(seen, want.told >= 0 ? want.told : sampled[want.row]);
   for (uint i = 0; i < want.n_top; i++) {
     tops[want.first_top + i] = hashed(seen, int(mix(seen, i) % args.n_valid));
   }

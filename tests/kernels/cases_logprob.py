@@ -22,10 +22,11 @@ UNTOUCHED = (-7, 7.0)
 
 @dataclass(frozen=True, kw_only=True)
 class Want:
-    """A row, and how many of its likeliest ids."""
+    """A row, how many of its likeliest ids, and which id instead of the sampled one."""
 
     row: int = 0
     n_top: int = 0
+    told: int = -1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +70,7 @@ def logprob_run(
     structs = np.zeros(len(wanted), LOGPROB)
     n_tops = 0
     for i, want in enumerate(wanted):
-        structs[i] = (want.row, want.n_top, n_tops + GAP, 0)
+        structs[i] = (want.row, want.n_top, n_tops + GAP, want.told)
         n_tops += GAP + want.n_top
     chosen = np.full(len(wanted), np.array(UNTOUCHED, TOKEN_LOGPROB))
     tops = np.full(n_tops, np.array(UNTOUCHED, TOKEN_LOGPROB))
@@ -110,7 +111,8 @@ def check_logprobs(runner: Runner, sampling: LogprobRun) -> None:
         assert tops["id"].tolist() == likeliest(row, sampling.n_valid, want.n_top)
         check_finite(tops["logprob"], logprobs[tops["id"]], bound[tops["id"]])
         chosen = sampling.chosen[i]
-        assert chosen["id"] == max(sampling.sampled[want.row], -1)
+        sampled = max(sampling.sampled[want.row], -1)
+        assert chosen["id"] == (sampled if want.told < 0 else want.told)
         if chosen["id"] < 0:
             assert chosen["logprob"] == 0
         else:

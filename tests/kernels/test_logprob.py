@@ -36,6 +36,16 @@ def test_sums_of_a_large_vocabulary(runner: Runner, scale: float) -> None:
     check_logprobs(runner, logprob_run(values, [7], [Want(n_top=1)]))
 
 
+def test_ids_that_are_told(runner: Runner) -> None:
+    """Of rows that nobody reads the sample of, and of ids that cannot be sampled."""
+    values = logits(3, 300)
+    wanted = [Want(row=1, n_top=3, told=7), Want(row=0, told=0), Want(row=1), Want(told=289)]
+    check_logprobs(runner, logprob_run(values, [5, -2, 9], wanted, n_valid=290))
+    run_ = logprob_run(values, [5, 5, 5], [Want(told=299)], n_valid=290)
+    run(runner, run_.launches)
+    assert run_.chosen[0].item() == (299, -np.inf)
+
+
 def test_ties_go_by_ascending_id(runner: Runner) -> None:
     values = np.zeros((3, 5000), np.float32)
     values[0, [4999, 1500, 476, 40]] = 1  # two of one column

@@ -101,6 +101,9 @@ def test_logprobs_are_hashes_of_the_row(stand_in: Runner) -> None:
     assert np.array_equal(got["id"], ids)
     assert np.array_equal(got["logprob"], expected)
     assert case.chosen[1].item() == (-1, 0.0)
+    told = logprob_run(logits, [-1, 8], [Want(row=1, told=7)], n_valid=40)
+    run(stand_in, told.launches)
+    assert told.chosen[0] == case.chosen[0]
 
 
 @pytest.mark.parametrize("kv_valid", [0, 3])

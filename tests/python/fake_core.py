@@ -27,6 +27,8 @@ CHOICE = {
     "bad_words",
     "min_tokens",
     "logprobs",
+    "prompt_logprobs",
+    "recall",
     "thinking_budget",
 }
 
@@ -52,6 +54,8 @@ class FakePoll:
     accepted_tokens: int = 0
     logprobs: list[float] = field(default_factory=list)
     top_logprobs: list[list[tuple[int, float]]] = field(default_factory=list)
+    prompt_logprobs: list[float] = field(default_factory=list)
+    top_prompt_logprobs: list[list[tuple[int, float]]] = field(default_factory=list)
 
 
 @dataclass

@@ -65,6 +65,7 @@ WRONG: list[tuple[str, object, type[Exception], str]] = [
     ("min_tokens", -1, ValueError, "got -1"),
     ("logprobs", 21, ValueError, "got 21, want 0 to 20"),
     ("logprobs", True, TypeError, "not an integer"),
+    ("prompt_logprobs", 21, ValueError, "got 21, want 0 to 20"),
     ("repeat_limit", 2, ValueError, "got 2, want 3 to"),
 ]
 
@@ -102,6 +103,13 @@ def test_sequences_become_tuples_in_order() -> None:
 
 
 def test_no_budget_of_reasoning_is_not_no_reasoning() -> None:
+    off, none = SamplingParams(thinking=False), SamplingParams(thinking=0)
+    assert off != none
+    assert none == SamplingParams(thinking=np.int64(0))  # type: ignore[arg-type]
+    assert off == SamplingParams().merged(off)
+    assert SamplingParams() != off
+    assert len({off, none, SamplingParams(thinking=False)}) == 2
+    assert SamplingParams(thinking=True) != SamplingParams(thinking=1)
     cases: list[tuple[Any, bool | None, int | None]] = [
         (None, None, None),
         (True, True, None),

@@ -62,6 +62,7 @@ def test_the_core_hears_only_what_was_asked(engine: Engine, core: FakeCore) -> N
         bad_words=[[1, 2]],
         min_tokens=2,
         logprobs=0,
+        prompt_logprobs=1,
     )
     assert core.submitted[-1].choice == {
         "top_k": 20,
@@ -75,6 +76,8 @@ def test_the_core_hears_only_what_was_asked(engine: Engine, core: FakeCore) -> N
         "bad_words": ((1, 2),),
         "min_tokens": 2,
         "logprobs": 0,
+        "prompt_logprobs": 1,
+        "recall": False,
     }
 
 

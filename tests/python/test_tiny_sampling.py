@@ -81,6 +81,34 @@ def test_logprobs_are_of_the_model_itself(plain: Engine, drafting: Engine) -> No
         assert generate(drafting, sampling).logprobs == generate(plain, sampling).logprobs
 
 
+def test_a_prompt_is_told_as_it_was_generated(plain: Engine, drafting: Engine) -> None:
+    """The logprobs of a text are those that it has as a prompt."""
+    first = plain.generate(PROMPT, max_tokens=40, logprobs=3)
+    prompt = plain.tokenizer.encode(PROMPT)
+    again = [*prompt, *first.token_ids]
+    for engine in (plain, drafting):
+        told = engine.generate(again, max_tokens=1, prompt_logprobs=3)
+        assert told.prompt_logprobs is not None
+        assert told.prompt_logprobs[0] is None
+        assert told.prompt_logprobs[len(prompt) :] == first.logprobs
+        assert [each.token_id for each in told.prompt_logprobs if each] == again[1:]
+        assert told.logprobs is None
+        assert told.usage.cached_tokens == 0
+    groups = drafting.generate([again, prompt, again[:1]], n=2, max_tokens=2, prompt_logprobs=0)
+    for one, other in groups:
+        assert one.prompt_logprobs == other.prompt_logprobs
+    assert [len(one.prompt_logprobs or ()) for one, _ in groups] == [len(again), len(prompt), 1]
+
+
+def test_chats_and_streams_tell_their_prompts(drafting: Engine) -> None:
+    answer = drafting.chat(QUESTION, max_tokens=3, prompt_logprobs=1)
+    assert answer.prompt_logprobs is not None
+    assert len(answer.prompt_logprobs) == answer.usage.prompt_tokens
+    streamed = drafting.stream(QUESTION, max_tokens=3, prompt_logprobs=1).result()
+    assert streamed.prompt_logprobs == answer.prompt_logprobs
+    assert drafting.chat(QUESTION, max_tokens=3).prompt_logprobs is None
+
+
 def test_what_is_forbidden_does_not_come(plain: Engine) -> None:
     free = plain.generate(PROMPT, max_tokens=40)
     word = free.text.split()[1]

@@ -114,11 +114,11 @@ MTLQWEN_TWIN(logprob_rows) {
     const float most = tops.at(0).score;
     const float top = most > kLowest ? most : kLowest;
     const float log = log_sum(logits, top);
-    const int32_t id = dispatch.buffer<const int32_t>(3)[want.row];
+    const int32_t id = want.told >= 0 ? want.told : dispatch.buffer<const int32_t>(3)[want.row];
     auto& chosen = dispatch.buffer<mtlqwen::TokenLogprob>(0)[index];
     chosen = {-1, 0.0F};
     if (const auto u = static_cast<uint32_t>(id); id >= 0) {
-      chosen = logprob_of({logits.at(u), u}, top, log);
+      chosen = logprob_of({u < args.n_valid ? logits.at(u) : -INFINITY, u}, top, log);
     }
     for (uint32_t i = 0; i < want.n_top; i++) {
       dispatch.buffer<mtlqwen::TokenLogprob>(1)[want.first_top + i] =
