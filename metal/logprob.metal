@@ -135,10 +135,10 @@ inline TokenLogprob logprob_of(Candidate one, float top, float log_sum) {
     result.id = -1;
     result.logprob = 0.0f;
     if (id >= 0) {
-      Candidate one = nothing();
-      one.id = uint(id);
-      if (one.id < args.n_valid) one = row.at(one.id);
-      result = logprob_of(one, top, log_sum);
+      Candidate meant = nothing();
+      meant.id = uint(id);
+      if (meant.id < args.n_valid) meant = row.at(meant.id);
+      result = logprob_of(meant, top, log_sum);
     }
     chosen[group.y] = result;
   }
