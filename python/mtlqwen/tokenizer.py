@@ -130,6 +130,8 @@ class Tokenizer:
             ids: list[int] = self._bpe.encode(text, add_special_tokens=False).ids
         except (TypeError, UnicodeEncodeError):  # what the library makes of a lone surrogate
             raise ValueError("[tokenizer] text: not valid Unicode (a lone surrogate)") from None
+        except Exception as error:  # the library raises bare Exception
+            raise FormatError(f"[tokenizer] text: its file cannot encode it ({error})") from error
         return ids
 
     def _make_bytes(self, token_id: int) -> bytes:
@@ -153,6 +155,8 @@ class Tokenizer:
         """
         try:
             data = json.loads(path.read_text(encoding="utf-8"))
+            if (kind := data["model"].get("type", "BPE")) != "BPE":
+                raise ValueError(f"a model of type {kind!r}, want 'BPE'")
             items = data.pop("added_tokens", [])
             added = [_added_from_json(item) for item in items if item["content"] != ""]
             if len(added) > _MAX_ADDED:

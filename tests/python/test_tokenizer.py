@@ -119,6 +119,22 @@ def test_added_tokens_that_are_none(tmp_path: Path, added: list[object], words: 
     assert words in str(caught.value)
 
 
+def test_a_model_that_is_no_bpe(tmp_path: Path) -> None:
+    path = tmp_path / "tokenizer.json"
+    model = {"type": "Unigram", "unk_id": None, "vocab": [["a", -1.0]]}
+    path.write_text(json.dumps(tokenizer_json() | {"model": model}))
+    with pytest.raises(FormatError, match="a model of type 'Unigram', want 'BPE'"):
+        Tokenizer.from_json(path)
+
+
+def test_a_text_that_the_file_cannot_encode(tmp_path: Path) -> None:
+    path = tmp_path / "tokenizer.json"
+    model = {"type": "BPE", "vocab": {"a": 0}, "merges": [], "unk_token": "none"}
+    path.write_text(json.dumps(tokenizer_json() | {"model": model}))
+    with pytest.raises(FormatError, match=r"text: its file cannot encode it \("):
+        Tokenizer.from_json(path).encode("b")
+
+
 def test_an_added_token_without_text_is_ignored(tmp_path: Path) -> None:
     data = tokenizer_json()
     data["added_tokens"] = [{"id": 300, "content": "", "special": True}]
