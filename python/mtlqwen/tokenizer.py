@@ -123,6 +123,10 @@ class Tokenizer:
         token = self.added.get(literal)
         return token.token_id if token else None
 
+    def plain_json(self) -> str:
+        """Return the BPE as a tokenizer.json without added tokens."""
+        return str(self._bpe.to_str())
+
     def _encode_run(self, text: str) -> list[int]:
         if not text:
             return []

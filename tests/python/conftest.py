@@ -11,9 +11,11 @@ from typing import TypeAlias
 import mtlqwen.engine
 import pytest
 from mtlqwen import Engine
-from mtlqwen.hub import ModelFiles
+from mtlqwen.assets import read_gguf_metadata
+from mtlqwen.hub import ModelFiles, resolve
 from mtlqwen.options import CoreOptions
 from mtlqwen.tokenizer import Tokenizer
+from mtlqwen.vocabulary import Vocabulary
 from python.fake_core import FakeCore, Script
 
 CONTROL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
@@ -87,6 +89,20 @@ def tokenizer_json() -> dict[str, object]:
 def tokenizer() -> Tokenizer:
     """Return a tokenizer with one token for each byte."""
     return Tokenizer.from_gguf(gguf_metadata())
+
+
+@pytest.fixture(scope="session")
+def bundled_tokenizer() -> Tokenizer:
+    """Return the tokenizer of the bundled model."""
+    files = resolve("tiny")
+    return Tokenizer.from_gguf(read_gguf_metadata(files.weights), files.weights.name)
+
+
+@pytest.fixture(scope="session")
+def vocabulary(bundled_tokenizer: Tokenizer) -> Vocabulary:
+    """Return its vocabulary, for a model with more ids than it has, as is usual."""
+    ends = [bundled_tokenizer.token_id(name) for name in ("<|im_end|>", "<|endoftext|>")]
+    return Vocabulary(bundled_tokenizer, 8203, [end for end in ends if end is not None])
 
 
 @pytest.fixture(scope="session")

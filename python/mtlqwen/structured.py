@@ -1,0 +1,157 @@
+"""Structured output: from what a caller wants a text to be to a grammar that holds it to that.
+
+The grammars are llguidance's (the extra ``structured``). Knows text; knows nothing of tokens.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mtlqwen.checks import is_listing
+from mtlqwen.schemas import check_finite, schema_of, value_of
+
+# Compact, or one space, or a new line with its indent. Any number of spaces would let a model that
+# is lost write nothing else until max_tokens.
+JSON_OPTIONS = {"whitespace_pattern": " |\n[ \t]{0,40}"}
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What a text has to be.
+
+    Attributes:
+        option: what the caller called it: ``schema``, ``regex``, ``choices`` or ``grammar``.
+        grammar: the same for llguidance; equal forms have equal ones.
+        parse: makes the value of a complete text; raises ValueError where it has none.
+    """
+
+    option: str
+    grammar: str
+    parse: Callable[[str], Any]
+
+
+def make_form(
+    *,
+    schema: object = None,
+    regex: str | None = None,
+    choices: Sequence[str] | None = None,
+    grammar: str | None = None,
+) -> Form:
+    """Return the form that exactly one of the options describes.
+
+    Args:
+        schema: a JSON schema as a dict, a pydantic model, a dataclass, or a type: ``list[int]``.
+        regex: what the whole text matches, in the syntax of Rust's regex: no look-around.
+        choices: strings, of which the text is one.
+        grammar: a grammar in llguidance's dialect of Lark; its first rule is ``start``.
+
+    Raises:
+        TypeError: a value has the wrong type.
+        ValueError: none or several are given, or one is empty, or no text can fit it.
+        ImportError: llguidance is not installed.
+
+    Example:
+        >>> make_form(choices=["yes", "no"]).grammar
+        'start: "yes" | "no"'
+    """
+    options = {"schema": schema, "regex": regex, "choices": choices, "grammar": grammar}
+    given = {name: value for name, value in options.items() if value is not None}
+    if len(given) != 1:
+        got = ", ".join(given) or "none"
+        raise ValueError(
+            f"[structured] options: want exactly one of {', '.join(options)} (got {got})"
+        )
+    ((name, value),) = given.items()
+    if name == "schema":
+        return _schema_form(value)
+    if name == "choices":
+        return Form(name, _choices_grammar(value), str)
+    if not isinstance(value, str):
+        raise TypeError(f"[structured] {name}: not a string (got {type(value).__name__})")
+    if not value:
+        raise ValueError(f"[structured] {name}: empty; leave it out to allow any text")
+    _check_unicode(name, value)
+    regular = name == "regex"
+    return Form(name, library().LLMatcher.grammar_from_regex(value) if regular else value, str)
+
+
+def _schema_form(value: Any) -> Form:
+    schema = schema_of(value)
+    check_finite(schema)
+    matcher = library().LLMatcher
+    try:
+        text = json.dumps(schema, allow_nan=False)
+        _check_unicode("schema", json.dumps(schema, ensure_ascii=False))
+        grammar = matcher.grammar_from_json_schema(text, JSON_OPTIONS)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(
+            f"[structured] schema: not JSON (got {error}, want dicts, lists, strings and numbers)"
+        ) from None
+    return Form("schema", grammar, value_of(value))
+
+
+def _choices_grammar(value: object) -> str:
+    if not is_listing(value) or not all(isinstance(item, str) for item in value):
+        raise TypeError(f"[structured] choices: not a list of strings (got {value!r})")
+    if not value or "" in value:
+        got = "an empty string" if value else "no string"
+        raise ValueError(f"[structured] choices: want strings that are not empty (got {got})")
+    for item in value:
+        _check_unicode("choices", item)
+    return "start: " + " | ".join(json.dumps(item, ensure_ascii=False) for item in value)
+
+
+def _check_unicode(name: str, text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"[structured] {name}: not valid Unicode (a lone surrogate)") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """The value of a text, or why it has none.
+
+    Attributes:
+        value: what the text says; None where there is a ``problem``, or where it says null.
+        problem: why there is no value, in words; None where there is one.
+    """
+
+    value: Any
+    problem: str | None = None
+
+
+def parse(form: Form, text: str, finish_reason: str, *, whole: bool) -> Parsed:
+    """Return the value of a generated text.
+
+    Args:
+        form: what it had to be.
+        text: the answer, without reasoning.
+        finish_reason: how it ended.
+        whole: its last token was the end of the turn, which comes only after a complete text.
+    """
+    if not whole:
+        advice = "; raise max_tokens" if finish_reason == "length" else ""
+        return Parsed(None, f"the text was cut (finish_reason {finish_reason}){advice}")
+    try:
+        return Parsed(form.parse(text))
+    except (ValueError, TypeError, RecursionError) as error:  # pydantic's are ValueErrors
+        return Parsed(None, f"the text is complete, but no value of the type ({error})")
+
+
+def library() -> Any:
+    """Return the module llguidance.
+
+    Raises:
+        ImportError: it is not installed.
+    """
+    try:
+        import llguidance
+    except ImportError:
+        raise ImportError(
+            "[structured] llguidance: not installed; pip install 'mtlqwen[structured]'"
+        ) from None
+    return llguidance
