@@ -2,10 +2,14 @@
 #pragma once
 #include <nanobind/nanobind.h>
 
+#include "model/masks.hpp"
+
 namespace mtlqwen {
 
 struct ModelConfig;
 [[nodiscard]] nanobind::dict to_dict(const ModelConfig& config);  // bind_files.cpp
+// Errors that it returns become C++ ones; what it raises stays a Python error (bind_masks.cpp).
+FillMasks to_fill_masks(nanobind::callable function);
 
 void init_errors(nanobind::module_& module);    // bind_errors.cpp
 void init_engine(nanobind::module_& module);    // bind_engine.cpp

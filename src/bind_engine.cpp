@@ -12,6 +12,7 @@
 #include "base/error.hpp"
 #include "bind.hpp"
 #include "engine/engine.hpp"
+#include "model/logit_edits.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -74,13 +75,16 @@ SequenceId submit(Engine& self, std::vector<int32_t> token_ids, uint32_t max_tok
                   std::vector<int32_t> allowed_ids, std::vector<std::vector<int32_t>> bad_words,
                   uint32_t min_tokens, std::optional<uint32_t> logprobs,
                   std::optional<uint32_t> prompt_logprobs,
-                  std::optional<std::tuple<uint32_t, int32_t, std::vector<int32_t>>> budget) {
+                  std::optional<std::tuple<uint32_t, int32_t, std::vector<int32_t>>> budget,
+                  std::optional<std::pair<uint64_t, std::optional<int32_t>>> held_by) {
   std::optional<ThinkingBudget> thinking;
   if (budget) {
     thinking = {.n_tokens = std::get<0>(*budget),
                 .end_id = std::get<1>(*budget),
                 .closing = std::move(std::get<2>(*budget))};
   }
+  std::optional<ConstraintOptions> constraint;
+  if (held_by) constraint = {.key = held_by->first, .begins_behind = held_by->second};
   return self.submit(std::move(token_ids), {.sampling = {.temperature = temperature,
                                                          .seed = seed,
                                                          .sample_index = sample_index,
@@ -97,6 +101,7 @@ SequenceId submit(Engine& self, std::vector<int32_t> token_ids, uint32_t max_tok
                                             .logprobs = logprobs,
                                             .prompt_logprobs = prompt_logprobs,
                                             .thinking = std::move(thinking),
+                                            .constraint = constraint,
                                             .max_tokens = max_tokens,
                                             .stop_ids = std::move(stop_ids),
                                             .priority = priority,
@@ -245,8 +250,21 @@ void init_engine(nb::module_& module) {
            "allowed_ids"_a = std::vector<int32_t>(),
            "bad_words"_a = std::vector<std::vector<int32_t>>(), "min_tokens"_a = 0,
            "logprobs"_a = nb::none(), "prompt_logprobs"_a = nb::none(),
-           "thinking_budget"_a = nb::none(),
-           "Queue a request and return its sequence id. Raises ValueError or CapacityError.")
+           "thinking_budget"_a = nb::none(), "constraint"_a = nb::none(),
+           "Queue a request and return its sequence id. constraint: (key, token id or None): masks "
+           "hold the text, from the first token on or behind that one. Raises ValueError or "
+           "CapacityError.")
+      .def(
+          "set_mask_fn",
+          [](Engine& self, nb::callable function) { self.set_mask_fn(to_fill_masks(function)); },
+          "function"_a,
+          nb::sig("def set_mask_fn(self, function: Callable[..., list[Exception | None]]) -> None"),
+          "Fill masks by function(items, masks), called inside step; once. items: of each text "
+          "(key, "
+          "tokens told before, tokens since, drafted tokens, first row); masks: uint32 (rows, "
+          "mask_words), not to be kept. Returns of each item None, or why it ends. Raises: the "
+          "step "
+          "raises it, the next one repeats the pass.")
       .def("step", &Engine::step, nb::call_guard<nb::gil_scoped_release>(),
            "Run one pass; False when there is nothing to do. The second of two such steps in a row "
            "gives memory back to the system. One thread at a time.")
@@ -258,7 +276,7 @@ void init_engine(nb::module_& module) {
            "Forget a sequence; a live one is cancelled first.")
       .def("close", &Engine::close, nb::call_guard<nb::gil_scoped_release>(),
            "Cancel everything and free all memory.")
-      .def("check_integrity", &Engine::check_integrity,
+      .def("check_integrity", &Engine::check_integrity, nb::call_guard<nb::gil_scoped_release>(),
            "Raise RuntimeError where bundles, banks, slots and sequences contradict each other. "
            "Between steps.")
       .def("stats", &stats, nb::sig("def stats(self) -> dict[str, int | float | str]"),
@@ -281,6 +299,9 @@ void init_engine(nb::module_& module) {
       .def_prop_ro("slots", &Engine::slots, "Sequences that run at once.")
       .def_prop_ro(
           "vocab_size", [](const Engine& self) { return self.vocab(); }, "Rows of the embedding.")
+      .def_prop_ro(
+          "mask_words", [](const Engine& self) { return mask_words(self.n_valid_tokens()); },
+          "Words of 32 ids that a mask has.")
       .def_prop_ro("eos_ids", &Engine::eos_ids, "End-of-sequence ids that the model file names.");
 }
 

@@ -69,6 +69,12 @@ struct ThinkingBudget {
   std::vector<int32_t> closing{};  // what stands in the text in place of the token behind the last
 };
 
+// A grammar that holds a text. Only whoever fills masks knows it (Engine::set_mask_fn).
+struct ConstraintOptions {
+  uint64_t key = 0;                        // that they know it by
+  std::optional<int32_t> begins_behind{};  // a generated token; none: it holds from the first on
+};
+
 // Everything a caller says about one generation.
 struct RequestOptions {
   Sampling sampling;
@@ -77,6 +83,7 @@ struct RequestOptions {
   std::optional<uint32_t> logprobs{};
   std::optional<uint32_t> prompt_logprobs{};  // the same of the prompt's tokens but the first
   std::optional<ThinkingBudget> thinking{};
+  std::optional<ConstraintOptions> constraint{};
   uint32_t max_tokens = 0;
   std::vector<int32_t> stop_ids;
   int32_t priority = 0;              // higher is admitted earlier

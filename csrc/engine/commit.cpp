@@ -30,6 +30,15 @@ const char* name_of(FinishReason reason) {
   return "";
 }
 
+const char* no_choice(const Sequence& sequence) {
+  if (sequence.held()) {
+    return "[structured] sampling: no token is left (got a form that goes on with tokens that "
+           "allowed_token_ids, bad_words or logit_bias forbid); allow them";
+  }
+  return "[sampling] tokens: all are forbidden (got options that leave none, want one at least); "
+         "allow more by allowed_token_ids, logit_bias, bad_words or min_tokens";
+}
+
 }  // namespace
 
 Decoded Engine::commit_locked(const Batch& batch, const PassResult& result) {
@@ -50,11 +59,19 @@ void Engine::commit_one_locked(const Query& query, Committed& committed) {
   const std::span<const int32_t> sampled =
       committed.result.sampled.subspan(committed.n_logits + query.n_told, query.n_sampled());
   const uint32_t accepted = is_decode(query) ? commit_draft_locked(sequence, query, committed) : 0;
+  const bool is_held = sequence.held() && query.emits;
+  const std::exception_ptr grammar_error =
+      is_held ? committed.result.mask_errors[committed.n_held++] : nullptr;
   const uint32_t rows = query.count - query.width + accepted;
   if (const auto spoilt = find_spoilt(query, rows, committed)) {
     const ModelConfig& config = runtime_->weights.config();
     return finish_locked(sequence, FinishReason::kError,
                          std::make_exception_ptr(error_of(*spoilt, config)));
+  }
+  // What the pass has of a text whose grammar gave up was chosen freely.
+  if (grammar_error) return finish_locked(sequence, FinishReason::kError, grammar_error);
+  if (is_held) {
+    sequence.n_heard = sequence.n_completion();
   }
   for (const int32_t token : sampled.first(accepted))
     append_token_locked(sequence, token, committed.now);
@@ -97,11 +114,8 @@ void Engine::commit_logprobs_locked(Sequence& sequence, const Query& query, uint
 
 void Engine::append_token_locked(Sequence& sequence, int32_t token, Clock::time_point now) {
   if (token == MTLQWEN_NO_CHOICE) {
-    return finish_locked(
-        sequence, FinishReason::kError,
-        std::make_exception_ptr(std::invalid_argument(
-            "[sampling] tokens: all are forbidden (got options that leave none, want one at "
-            "least); allow more by allowed_token_ids, logit_bias, bad_words or min_tokens")));
+    return finish_locked(sequence, FinishReason::kError,
+                         std::make_exception_ptr(std::invalid_argument(no_choice(sequence))));
   }
   if (sequence.thinks()) {
     sequence.thinking_ended = token == sequence.options.thinking->end_id ||
@@ -133,6 +147,9 @@ void Engine::close_thinking_locked(Sequence& sequence, Clock::time_point now) {
 void Engine::push_token_locked(Sequence& sequence, int32_t token, Clock::time_point now) {
   sequence.request.push_back(token);
   if (sequence.edits) sequence.edits->count(token);
+  if (const auto& constraint = sequence.options.constraint) {
+    sequence.grammar_begun |= constraint->begins_behind == token;
+  }
   ++stats_.tokens;
   sequence.last_token = now;
   if (sequence.n_completion() == 1) sequence.first_token = now;

@@ -11,7 +11,9 @@ namespace mtlqwen {
 // require_open_locked() throws.
 class Engine::DeviceGuard {
  public:
-  explicit DeviceGuard(Engine& engine) : device_(engine.device_mutex_) {
+  explicit DeviceGuard(Engine& engine) : device_(engine.device_mutex_, std::defer_lock) {
+    engine.require_outside_step();
+    device_.lock();
     const std::lock_guard lock(engine.mutex_);
     engine.require_open_locked();
     engine.runtime_->device.clear_abort();

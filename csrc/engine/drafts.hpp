@@ -31,6 +31,7 @@ struct Committed {
   uint32_t n_drafts = 0;
   uint32_t n_logprobs = 0;
   uint32_t n_likeliest = 0;
+  uint32_t n_held = 0;
   Decoded decoded{};
 
   // options: of the query's sequence.

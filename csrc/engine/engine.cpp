@@ -35,6 +35,7 @@ Engine::Engine(const EngineOptions& options, const Progress& progress)
   if (progress) progress("ready", kStages, kStages);
   context_ = runtime_->context;
   vocab_ = runtime_->weights.config().vocab;
+  n_valid_tokens_ = runtime_->weights.config().n_valid_tokens;
   checkpoint_interval_ = options.checkpoint_interval;
   candidate_bytes_ = options.candidate_bytes;
   drafter_ = name_of(runtime_->drafter_kind);
@@ -82,6 +83,20 @@ void Engine::require_open_locked() const {
   if (closed_) throw std::runtime_error("[engine] closed: the engine was closed; make a new one");
 }
 
+void Engine::require_outside_step() const {
+  if (calls_out_.load() == std::this_thread::get_id()) {
+    throw std::logic_error(
+        "[engine] device: the thread inside step() has it; make this call after the step");
+  }
+}
+
+void Engine::set_mask_fn(FillMasks fill) {
+  const std::lock_guard lock(mutex_);
+  require_open_locked();
+  if (mask_fn_) throw std::logic_error("[engine] set_mask_fn: called before; once is enough");
+  mask_fn_ = std::move(fill);
+}
+
 Sequence& Engine::find_locked(SequenceId id) {
   const auto found = sequences_.find(id);
   if (found == sequences_.end() || found->second.released) {
@@ -93,8 +108,10 @@ Sequence& Engine::find_locked(SequenceId id) {
 SequenceId Engine::submit(std::vector<int32_t> token_ids, RequestOptions options) {
   const std::lock_guard lock(mutex_);
   require_open_locked();
-  const uint32_t n_valid = runtime_->weights.config().n_valid_tokens;
-  require_valid(token_ids, options, vocab_, n_valid);
+  require_valid(token_ids, options, vocab_, n_valid_tokens_);
+  if (options.constraint && !mask_fn_) {
+    throw std::logic_error("[engine] constraint: nobody fills masks; call set_mask_fn before");
+  }
   if (token_ids.size() >= context_) {
     throw CapacityError(
         concat("[engine] prompt: does not fit the context (got ", token_ids.size(),
@@ -111,8 +128,8 @@ SequenceId Engine::submit(std::vector<int32_t> token_ids, RequestOptions options
   std::ranges::sort(sequence.options.checkpoint_at);
   if (sequence.options.prompt_logprobs) sequence.options.recall = false;  // every row has its say
   if (sequence.options.edits != EditOptions{}) {
-    sequence.edits =
-        std::make_unique<LogitEdits>(sequence.options.edits, sequence.options.stop_ids, n_valid);
+    sequence.edits = std::make_unique<LogitEdits>(sequence.options.edits, sequence.options.stop_ids,
+                                                  n_valid_tokens_);
   }
   sequence.submitted = Clock::now();
   if (sequence.options.deadline_s) {
@@ -205,7 +222,20 @@ void Engine::close() {
     if (closed_) return;
     closed_ = true;
     runtime_->device.request_abort();
+    if (calls_out_.load() == std::this_thread::get_id()) {
+      closes_with_step_ = true;
+      return;
+    }
   }
+  finish_close();
+}
+
+bool Engine::take_close() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(closes_with_step_, false);
+}
+
+void Engine::finish_close() {
   const std::lock_guard wait_for_step(step_mutex_);
   const std::lock_guard wait_for_device(device_mutex_);
   flush_disk();
@@ -271,6 +301,7 @@ void Engine::set_pass_rows(uint32_t rows) {
 }
 
 void Engine::check_integrity() {
+  require_outside_step();
   const std::lock_guard device(device_mutex_);  // what is being saved has an owner of its own
   const std::lock_guard lock(mutex_);
   require_open_locked();

@@ -1,6 +1,7 @@
 // The owner of everything: model, memory, sequences. Somebody else (a thread of the caller) drives
 // it by step().
 #pragma once
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <exception>
@@ -12,12 +13,14 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "base/types.hpp"
 #include "engine/options.hpp"
 #include "engine/sequence.hpp"
 #include "engine/trace.hpp"
+#include "model/masks.hpp"
 
 namespace mtlqwen {
 
@@ -119,6 +122,11 @@ class Engine {
   // Throws std::invalid_argument for an empty prompt, ids out of range, or options that make no
   // sense; CapacityError where the prompt does not fit the context.
   SequenceId submit(std::vector<int32_t> token_ids, RequestOptions options);
+  // Says who fills the masks of texts that a grammar holds; once, before the first of them. Called at
+  // most once a step, by the thread inside step(), without a lock. What it throws step() throws, and the
+  // next step makes the pass again; the only call of the engine that it may not make, and not
+  // wait for, is one that needs the device.
+  void set_mask_fn(FillMasks fill);
   // Runs one pass. False: nothing to do. Throws std::logic_error when another thread is inside
   // step(); DeviceError after the device failed (every live sequence then carries the error).
   bool step();
@@ -129,7 +137,8 @@ class Engine {
   void
   cancel(SequenceId id);  // the running pass is stopped if it holds the sequence; others repeat it
   void release(SequenceId id);  // forgets it; a live one is cancelled first
-  void close();                 // cancels all; waits for the running pass to stop
+  // Cancels all; waits for the running pass to stop. Called by who fills masks, it ends with the step.
+  void close();
 
   [[nodiscard]] Stats stats();
 
@@ -155,6 +164,9 @@ class Engine {
   [[nodiscard]] uint32_t context() const { return context_; }
   [[nodiscard]] uint32_t slots() const { return slots_; }
   [[nodiscard]] uint32_t vocab() const { return vocab_; }
+  [[nodiscard]] uint32_t n_valid_tokens() const {
+    return n_valid_tokens_;
+  }  // ids that have a token
   [[nodiscard]] const std::vector<int32_t>& eos_ids() const { return eos_ids_; }
   // Throws std::logic_error naming what contradicts what: bundles, banks, slots, sequences. Between steps only.
   void check_integrity();
@@ -174,6 +186,13 @@ class Engine {
   class DeviceGuard;
   class Pin;
   void require_open_locked() const;
+  void require_outside_step() const;
+  [[nodiscard]] bool step_open();
+  void finish_close();
+  [[nodiscard]] bool take_close();
+  [[nodiscard]] std::vector<std::exception_ptr> fill_masks(std::span<const MaskItem> items,
+                                                           const MaskTable& masks);
+  void stop_locked(StepRecord& record);
   Sequence& find_locked(SequenceId id);
   void stop_pass_of_locked(SequenceId id);
   // The rooms of a step (step.cpp, memory.cpp), in order.
@@ -250,6 +269,7 @@ class Engine {
   uint32_t context_ = 0;
   uint32_t slots_ = 0;
   uint32_t vocab_ = 0;
+  uint32_t n_valid_tokens_ = 0;
   std::vector<int32_t> eos_ids_;
   std::string_view drafter_;  // see drafter()
   std::unique_ptr<Runtime> runtime_;
@@ -259,8 +279,11 @@ class Engine {
   SequenceId next_id_ = 1;
   std::vector<SequenceId> in_pass_;   // sequences of the running pass
   std::vector<uint32_t> pass_banks_;  // that the pass writes; it owns them until it ends
-  std::mutex step_mutex_;             // held by the thread inside step()
-  std::mutex device_mutex_;           // held by whoever gives the device work
+  FillMasks mask_fn_;
+  std::atomic<std::thread::id> calls_out_;  // the thread that is inside mask_fn_
+  bool closes_with_step_ = false;           // asked for by who fills masks
+  std::mutex step_mutex_;                   // held by the thread inside step()
+  std::mutex device_mutex_;                 // held by whoever gives the device work
   uint32_t pass_rows_ = kPassRows;
   uint32_t prefill_rows_ = kPassRows;    // see EngineOptions::prefill_share
   uint32_t checkpoint_interval_ = 0;     // tokens; 0: none

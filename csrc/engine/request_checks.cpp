@@ -127,6 +127,9 @@ void require_valid(const std::vector<int32_t>& token_ids, const RequestOptions& 
   }
   require_logprobs("logprobs", options.logprobs);
   require_logprobs("prompt_logprobs", options.prompt_logprobs);
+  if (options.constraint && options.constraint->begins_behind) {
+    require_ids("begins_behind", std::span(&*options.constraint->begins_behind, 1), n_valid);
+  }
   if (options.deadline_s &&
       !(*options.deadline_s > 0.0 && *options.deadline_s <= kLongestDeadline)) {
     throw std::invalid_argument(concat("[engine] deadline_s: out of range (got ",

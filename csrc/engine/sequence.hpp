@@ -56,6 +56,8 @@ struct Sequence {
   std::optional<AwaitedPrefix> awaited;  // while it waits for another one to compute it
   bool looked_on_disk = false;
   bool thinking_ended = false;
+  bool grammar_begun = false;  // of a constraint that begins behind a token
+  uint32_t n_heard = 0;        // generated tokens that who fills masks has heard of
   LogprobLog logprobs;         // of its generated tokens, where they are wanted
   LogprobLog prompt_logprobs;  // of its prompt's, but the first
   uint32_t n_told = 0;  // tokens of the prompt, beside the first, whose logprobs have been added
@@ -88,6 +90,10 @@ struct Sequence {
   [[nodiscard]] uint32_t n_to_tell() const { return options.prompt_logprobs ? n_prompt - 1 : 0; }
   // Whether its thinking goes on, and a budget ends it.
   [[nodiscard]] bool thinks() const { return options.thinking && !thinking_ended; }
+  // Whether a grammar says what may come next.
+  [[nodiscard]] bool held() const {
+    return options.constraint && (grammar_begun || !options.constraint->begins_behind);
+  }
   [[nodiscard]] bool finished() const { return finish != FinishReason::kNone; }
 };
 

@@ -29,6 +29,20 @@ std::span<const int32_t> tail_of(const Sequence& sequence) {
   return std::span(sequence.request).last(n);
 }
 
+// Marks the calling thread as the one that runs code of the caller's.
+class CallOut {
+ public:
+  explicit CallOut(std::atomic<std::thread::id>& who) : who_(who) {
+    who_.store(std::this_thread::get_id());
+  }
+  ~CallOut() { who_.store({}); }
+  CallOut(const CallOut&) = delete;
+  CallOut& operator=(const CallOut&) = delete;
+
+ private:
+  std::atomic<std::thread::id>& who_;
+};
+
 }  // namespace
 
 // Marks the calling thread as the one inside step().
@@ -49,6 +63,18 @@ class Engine::StepGuard {
 };
 
 bool Engine::step() {
+  bool busy = false;
+  try {
+    busy = step_open();
+  } catch (...) {
+    if (take_close()) finish_close();
+    throw;
+  }
+  if (take_close()) finish_close();
+  return busy;
+}
+
+bool Engine::step_open() {
   StepTrace step;
   RoomTimes& rooms = step.record.rooms;
   const StepGuard guard(*this);
@@ -186,11 +212,20 @@ std::vector<PackedQuery> Engine::pack_locked(const Batch& batch) {
   in_pass_.clear();
   for (const Query& query : batch.queries) {
     const Sequence& sequence = sequences_.at(query.sequence);
+    const std::optional<ConstraintOptions>& constraint = sequence.options.constraint;
+    std::optional<HeldText> held;
+    if (sequence.held()) {
+      held = {.key = constraint->key,
+              .n_heard = sequence.n_heard,
+              .fresh = std::span(sequence.request).subspan(sequence.n_prompt + sequence.n_heard)};
+    }
     packed.push_back(
         {.query = query,
          .tokens = std::span(sequence.request).subspan(query.kv_valid, query.count - query.width),
          .sampling = sequence.options.sampling,
          .stop_ids = sequence.options.stop_ids,
+         .opening = constraint && !held ? constraint->begins_behind : std::nullopt,
+         .held = held,
          .edits = sequence.edits.get(),
          .tail = tail_of(sequence),
          .n_generated = sequence.n_completion(),
@@ -225,7 +260,11 @@ void Engine::run_pass(const Batch& batch, std::span<const PackedQuery> packed, S
   StepRecord& record = step.record;
   record.rooms.enter(Room::kForward);
   try {
-    const PassResult result = runtime_->forward.run(packed, runtime_->kv_pool.pending_copies());
+    const PassResult result =
+        runtime_->forward.run(packed, runtime_->kv_pool.pending_copies(),
+                              [this](std::span<const MaskItem> items, const MaskTable& masks) {
+                                return fill_masks(items, masks);
+                              });
     record.rooms.enter(Room::kCommit);
     {
       const std::lock_guard lock(mutex_);
@@ -240,13 +279,14 @@ void Engine::run_pass(const Batch& batch, std::span<const PackedQuery> packed, S
     if (step.trace) record.kernels = runtime_->forward.kernels();
   } catch (const Aborted&) {
     const std::lock_guard lock(mutex_);
-    in_pass_.clear();  // whoever asked is retired by the next step; the others repeat the pass
-    drop_pass_banks_locked();
     last_pass_stopped_ = true;
-    ++stats_.passes_stopped;
-    stats_.step_s += seconds_since(record.begin);
-    record.outcome = "stopped";
-    record.encoded = runtime_->forward.encoded();
+    stop_locked(record);  // whoever asked is retired by the next step; the others repeat the pass
+  } catch (const MasksFailed& failed) {
+    {
+      const std::lock_guard lock(mutex_);
+      stop_locked(record);
+    }
+    std::rethrow_exception(failed.error);
   } catch (...) {
     const std::lock_guard lock(mutex_);
     in_pass_.clear();
@@ -256,6 +296,21 @@ void Engine::run_pass(const Batch& batch, std::span<const PackedQuery> packed, S
     fail_live_locked(std::current_exception());
     throw;
   }
+}
+
+void Engine::stop_locked(StepRecord& record) {
+  in_pass_.clear();
+  drop_pass_banks_locked();
+  ++stats_.passes_stopped;
+  stats_.step_s += seconds_since(record.begin);
+  record.outcome = "stopped";
+  record.encoded = runtime_->forward.encoded();
+}
+
+std::vector<std::exception_ptr> Engine::fill_masks(std::span<const MaskItem> items,
+                                                   const MaskTable& masks) {
+  const CallOut call(calls_out_);
+  return mask_fn_(items, masks);
 }
 
 void Engine::count_committed_locked(const StepRecord& record, const Decoded& decoded) {

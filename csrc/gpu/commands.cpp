@@ -141,10 +141,9 @@ void Commands::barrier() {
   encoder_->barrierAfterEncoderStages(kWork, kWork, MTL4::VisibilityOptionDevice);
 }
 
-void Commands::commit_and_wait() {
+void Commands::wait() {
   const AutoreleaseScope scope;
-  commit();
-  wait();
+  wait_for_feedback();
   const std::lock_guard lock(feedback_->mutex);
   if (feedback_->aborted)
     throw Aborted(concat("[gpu] pass: stopped on request (", feedback_->error, ")"));
@@ -170,6 +169,7 @@ void Commands::abandon() noexcept {
 }
 
 void Commands::commit() {
+  const AutoreleaseScope scope;
   abandon();
   device_.commit_residency();
   if (timer_) timer_->committed();
@@ -186,7 +186,7 @@ void Commands::commit() {
   device_.queue_->signalEvent(done_.get(), round_);
 }
 
-void Commands::wait() {
+void Commands::wait_for_feedback() {
   if (!wait_until(round_limit_s_)) give_up();
   std::unique_lock lock(feedback_->mutex);
   const bool told =

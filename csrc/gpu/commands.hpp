@@ -21,9 +21,9 @@ struct Grid {
 // sanitizer build on one CPU core; an Apple GPU kills its own work after seconds.
 inline constexpr double kRoundLimitS = 600.0;
 
-// Reusable: begin() .. commit_and_wait(), over and over. Within one round dispatches are unordered
+// Reusable: begin() .. commit() .. wait(), over and over. Within one round dispatches are unordered
 // unless a barrier stands between them; mappings queued on the Device before begin() are visible to
-// all of them. After an exception, or instead of commit_and_wait(), begin() starts afresh and drops
+// all of them. After an exception of wait(), or instead of commit(), begin() starts afresh and drops
 // what was encoded. One thread at a time; the Device outlives it.
 class Commands {
  public:
@@ -40,10 +40,15 @@ class Commands {
   void copy(const Buffer& from, uint64_t from_offset, const Buffer& to, uint64_t to_offset,
             uint64_t bytes);
   void barrier();  // what follows sees all that was dispatched or copied before
+  void commit();   // the GPU begins; wait() must follow
   // Returns when the GPU is done. Throws DeviceError with the device's words, CapacityError where it
   // is out of memory (mappings queued before included), Aborted after
   // Device::request_abort().
-  void commit_and_wait();
+  void wait();
+  void commit_and_wait() {
+    commit();
+    wait();
+  }
   [[nodiscard]] double gpu_seconds() const { return gpu_seconds_; }  // of the last round
 
   // Takes the marks of the rounds to come; null: nobody does, as at first.
@@ -60,8 +65,7 @@ class Commands {
  private:
   struct Feedback;
   void abandon() noexcept;
-  void commit();
-  void wait();
+  void wait_for_feedback();
   [[nodiscard]] bool wait_until(double limit_s);
   void give_up();
 

@@ -28,7 +28,7 @@ PassBuffers lay_out(const PassLimits& limits, uint8_t index, Take take) {
           .sampled = take(limits.sampled_rows * sizeof(int32_t)),
           .filters = take(n_chosen * sizeof(FilterArgs)),
           .kept = take(limits.sampled_rows * sizeof(Kept)),
-          .masks = take(uint64_t{limits.queries} * limits.mask_words * sizeof(uint32_t)),
+          .masks = take(uint64_t{n_chosen} * limits.mask_words * sizeof(uint32_t)),
           .verifies = take(limits.queries * sizeof(VerifyArgs)),
           .stops = take(limits.stops * sizeof(int32_t)),
           .accepted = take(limits.queries * sizeof(uint32_t)),
@@ -105,8 +105,11 @@ void Control::pack_told(const PackedQuery& packed) {
 
 void Control::pack_samples(const PackedQuery& packed) {
   const Query& query = packed.query;
+  const bool is_held = packed.held && packed.n_sampled() > 0;
   const bool has_mask = packed.edits != nullptr && packed.n_sampled() > 0;
-  const uint32_t mask = has_mask ? pack_mask(packed.edits->mask()) : MTLQWEN_NO_INDEX;
+  const uint32_t mask = is_held    ? reserve_masks(packed)
+                        : has_mask ? pack_mask(packed.edits->mask())
+                                   : MTLQWEN_NO_INDEX;
   for (uint32_t i = 0; i < packed.n_sampled(); ++i, ++n_logit_rows_) {
     const uint32_t row = query.count - packed.n_sampled() + i;
     at<uint32_t>(buffers_.logit_rows)[n_logit_rows_] = query.first_row + row;
@@ -119,7 +122,7 @@ void Control::pack_samples(const PackedQuery& packed) {
         .position = query.kv_valid + row + packed.position_shift,
         .sample_index = packed.sampling.sample_index,
         .filter = pack_filter(packed.sampling),
-        .mask = mask,
+        .mask = is_held ? mask + i : mask,
         .reserved = 0};
   }
 }
@@ -131,6 +134,30 @@ uint32_t Control::pack_filter(const Sampling& sampling) {
                                                   .top_p = sampling.top_p,
                                                   .min_p = sampling.min_p};
   return n_filters_++;
+}
+
+// One for each row, to be filled before any is chosen from.
+uint32_t Control::reserve_masks(const PackedQuery& packed) {
+  const Query& query = packed.query;
+  const uint32_t first = n_masks_;
+  held_.push_back({.item = {.text = *packed.held, .first_row = first},
+                   .first_drafted = query.first_row + query.count - query.width,
+                   .n_drafted = query.width});
+  n_masks_ += packed.n_sampled();
+  return first;
+}
+
+std::vector<MaskItem> Control::mask_items() const {
+  std::vector<MaskItem> items;
+  for (const HeldRows& held : held_) {
+    items.push_back(held.item);
+    items.back().drafted = input_ids().subspan(held.first_drafted, held.n_drafted);
+  }
+  return items;
+}
+
+MaskTable Control::masks() const {
+  return {.words = at<uint32_t>(buffers_.masks), .rows = n_masks_, .row_words = mask_words_};
 }
 
 // All rows of a query have one.
@@ -147,19 +174,21 @@ void Control::pack_logprobs(uint32_t n_likeliest, int32_t told) {
 }
 
 void Control::pack_check(const PackedQuery& packed, uint32_t index) {
-  const std::span<const int32_t> stops = packed.stop_ids;
+  const uint32_t n_stops = static_cast<uint32_t>(packed.stop_ids.size()) + (packed.opening ? 1 : 0);
   const auto n_others = static_cast<uint32_t>(verifies_.size()) - n_taped_packed_;
   verifies_.push_back(packed.query.taped ? n_taped_packed_++ : n_taped_ + n_others);
-  at<VerifyArgs>(buffers_.verifies)[verifies_.back()] = {
-      .query = index,
-      .first_logit = n_logit_rows_ + packed.query.n_told,
-      .width = packed.query.width,
-      .bank = packed.query.writes.back().bank,
-      .first_stop = n_stops_,
-      .n_stops = static_cast<uint32_t>(stops.size()),
-      .reserved = {}};
-  std::ranges::copy(stops, at<int32_t>(buffers_.stops) + n_stops_);
-  n_stops_ += static_cast<uint32_t>(stops.size());
+  at<VerifyArgs>(buffers_.verifies)[verifies_.back()] = {.query = index,
+                                                         .first_logit =
+                                                             n_logit_rows_ + packed.query.n_told,
+                                                         .width = packed.query.width,
+                                                         .bank = packed.query.writes.back().bank,
+                                                         .first_stop = n_stops_,
+                                                         .n_stops = n_stops,
+                                                         .reserved = {}};
+  int32_t* stops = at<int32_t>(buffers_.stops) + n_stops_;
+  stops = std::ranges::copy(packed.stop_ids, stops).out;
+  if (packed.opening) *stops = *packed.opening;
+  n_stops_ += n_stops;
 }
 
 void Control::pack_writes(const Query& query, uint32_t index) {
@@ -179,6 +208,7 @@ PassShape Control::pack(std::span<const PackedQuery> queries, uint32_t min_block
   n_taped_ = static_cast<uint32_t>(
       std::ranges::count_if(queries, [](const PackedQuery& packed) { return packed.query.taped; }));
   verifies_.clear();
+  held_.clear();
   for (const PackedQuery& packed : queries) {
     pack_query(packed, pass.n_queries++);
     pass.rows += packed.query.count;

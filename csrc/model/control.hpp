@@ -9,6 +9,7 @@
 #include "base/types.hpp"
 #include "kernel_args.h"
 #include "model/arena.hpp"
+#include "model/masks.hpp"
 #include "model/program.hpp"
 
 namespace mtlqwen {
@@ -24,6 +25,8 @@ struct PackedQuery {
   std::span<const int32_t> tokens;  // of its first rows; those of a draft may follow later
   Sampling sampling;
   std::span<const int32_t> stop_ids{};  // that end its text, for a draft
+  std::optional<int32_t> opening{};     // no draft goes beyond it either: a grammar begins there
+  std::optional<HeldText> held{};       // by a grammar: each of its sampled rows has a mask
   const LogitEdits* edits = nullptr;    // null: its logits stay as they are
   std::span<const int32_t> tail{};      // of its tokens, as far as the edits look back
   uint32_t n_generated = 0;             // its tokens behind the prompt
@@ -72,7 +75,7 @@ struct PassBuffers {
   Span sampled;        // (sampled_rows) int32, written by sample_pick
   Span filters;        // (filtered rows) FilterArgs
   Span kept;           // (filtered rows) Kept, written by filter_rows
-  Span masks;          // (queries, mask_words) uint32
+  Span masks;          // (sampled_rows, mask_words) uint32
   Span verifies;       // (queries) VerifyArgs, taped ones first
   Span stops;          // (stops) int32
   Span accepted;       // (queries) uint32, written by verify
@@ -112,6 +115,10 @@ class Control {
   }
   // Its tokens, those that a drafter proposed included.
   [[nodiscard]] std::span<const int32_t> input_ids() const;
+  // Of queries that a grammar holds: what is to be filled, with the drafts as they stand now.
+  [[nodiscard]] std::vector<MaskItem> mask_items() const;
+  [[nodiscard]] MaskTable masks() const;
+  [[nodiscard]] bool masks_held() const { return !held_.empty(); }  // any
 
   [[nodiscard]] const PassBuffers& buffers() const { return buffers_; }
   [[nodiscard]] uint64_t bytes() const { return arena_.buffer().bytes(); }
@@ -123,6 +130,7 @@ class Control {
   void pack_samples(const PackedQuery& packed);
   [[nodiscard]] uint32_t pack_filter(const Sampling& sampling);
   [[nodiscard]] uint32_t pack_mask(std::span<const uint32_t> mask);
+  [[nodiscard]] uint32_t reserve_masks(const PackedQuery& packed);
   void pack_logprobs(uint32_t n_likeliest, int32_t told);
   void pack_check(const PackedQuery& packed, uint32_t index);
   template <class T>
@@ -143,8 +151,15 @@ class Control {
   uint32_t n_masks_ = 0;
   uint32_t n_logprobs_ = 0;
   uint32_t n_likeliest_ = 0;
-  uint32_t n_taped_ = 0;            // drafts
-  uint32_t n_taped_packed_ = 0;     // of them, so far
+  uint32_t n_taped_ = 0;         // drafts
+  uint32_t n_taped_packed_ = 0;  // of them, so far
+  // Drafts of held texts, as input_ids()' first row and number, beside their items.
+  struct HeldRows {
+    MaskItem item;
+    uint32_t first_drafted = 0;
+    uint32_t n_drafted = 0;
+  };
+  std::vector<HeldRows> held_;
   std::vector<uint32_t> verifies_;  // where the drafts stand among buffers_.verifies
   std::vector<uint32_t> accepted_;  // accepted()'s
 };

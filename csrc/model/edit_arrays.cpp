@@ -124,6 +124,12 @@ void EditArrays::add_query(const PackedQuery& packed, uint32_t first_logit) {
   }
 }
 
+void EditArrays::allow_stops(uint32_t logit_row) {
+  for (EditArgs& args : std::span(at<EditArgs>(spans_.args), n_edits_)) {
+    if (args.row == logit_row) args.forbid_stops = 0;
+  }
+}
+
 template <class T>
 uint32_t EditArrays::put(const Span& array, uint32_t& n, std::span<const T> items) {
   const uint32_t first = n;

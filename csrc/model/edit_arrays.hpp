@@ -32,6 +32,9 @@ class EditArrays {
   // DeviceError where there is no memory for them.
   uint32_t pack(std::span<const PackedQuery> queries, Program& program);
 
+  // Where a row's mask leaves nothing else, a text's end comes whatever its least length is.
+  void allow_stops(uint32_t logit_row);
+
   [[nodiscard]] const EditSpans& spans() const { return spans_; }
   [[nodiscard]] uint64_t bytes() const { return arena_->buffer().bytes(); }
 

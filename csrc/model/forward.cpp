@@ -59,6 +59,7 @@ void Forward::record(const Parts& parts, Span rope) {
   PlaneDealer planes(parts.kv_pool, 0);
   drafter_ = make_drafter(parts, rope, embedding, head);
   if (drafter_) drafter_->record_draft();
+  target_ = program_.n_launches();
   recorder.embed(a.hidden, embedding);
   uint32_t n_gdn = 0;
   for (uint32_t i = 0; i < config.layers.size(); ++i) {
@@ -85,6 +86,7 @@ void Forward::record(const Parts& parts, Span rope) {
   const Activation normed =
       walk.norm(a.last_normed, a.last_hidden, "norm.weight", {head}, Count::kLogitRows);
   recorder.linear(a.logits, normed, head, false, Count::kLogitRows);
+  choice_ = program_.n_launches();
   const SampleScanArgs scan = sample_args(config);
   recorder.edit_logits(a.logits, edits_.spans(), scan);
   recorder.filter(a.logits, scan);
@@ -151,7 +153,7 @@ Forward::Forward(const Parts& parts)
       min_blocks_per_split_(min_blocks_per_split(parts)),
       control_(parts.device, {.queries = parts.slots,
                               .sampled_rows = sampled_rows(parts),
-                              .stops = parts.drafts() ? parts.slots * kMostStops : 0,
+                              .stops = parts.drafts() ? parts.slots * (kMostStops + 1) : 0,
                               .mask_words = mask_words(parts.config.n_valid_tokens)}),
       edits_(parts.device, sampled_rows(parts)),
       scratch_(parts.device, parts.config,
@@ -168,7 +170,8 @@ Forward::Forward(const Parts& parts)
   record(parts, rope);
 }
 
-PassResult Forward::run(std::span<const PackedQuery> queries, std::span<const BlockCopy> copies) {
+PassResult Forward::run(std::span<const PackedQuery> queries, std::span<const BlockCopy> copies,
+                        const FillMasks& fill) {
   if (lazy()) make_ready(queries);
   shape_ = {};
   shape_[0] = control_.pack(queries, min_blocks_per_split_, kPartialCapacity);
@@ -178,19 +181,25 @@ PassResult Forward::run(std::span<const PackedQuery> queries, std::span<const Bl
     lazy()->pack(drafting_, shape_);
     lazy()->store().take(shape_[0].rows);
   }
-  commands_.begin();
-  encode(copies);
-  program_.replay(commands_, shape_);
-  if (lazy()) lazy()->encode_taps(commands_);
-  encoded_ = Timer::Clock::now();
-  commands_.commit_and_wait();
+  rounds_.clear();
+  pass_seconds_ = 0.0;
+  std::vector<std::exception_ptr> mask_errors;
+  if (control_.masks_held()) {
+    mask_errors = run_held(queries, copies, fill);
+  } else {
+    encode_round({}, copies);
+    if (lazy()) lazy()->encode_taps(commands_);
+    encoded_ = Timer::Clock::now();
+    finish_round();
+  }
   if (lazy()) lazy()->done();
   return {.sampled = control_.sampled_ids(),
           .accepted = control_.accepted(),
           .input_ids = control_.input_ids(),
           .spoilt = control_.spoilt(),
           .spoilt_logits = control_.spoilt_logits(),
-          .logprobs = control_.logprobs()};
+          .logprobs = control_.logprobs(),
+          .mask_errors = std::move(mask_errors)};
 }
 
 void Forward::encode(std::span<const BlockCopy> copies) {

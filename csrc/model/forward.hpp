@@ -36,6 +36,8 @@ struct PassResult {
   std::span<const uint32_t> spoilt;
   std::span<const uint32_t> spoilt_logits;
   Logprobs logprobs;  // of the told rows, and the sampled ones of queries that want them
+  // Of each query that a grammar holds: why its text cannot go on, or null.
+  std::vector<std::exception_ptr> mask_errors;
 };
 
 // Built once: walks the layers, resolves every weight, chooses and builds every pipeline, and keeps
@@ -62,8 +64,10 @@ class Forward {
   };
   explicit Forward(const Parts& parts);
 
-  // Makes the copies and runs one pass behind them. Throws DeviceError, CapacityError, Aborted.
-  PassResult run(std::span<const PackedQuery> queries, std::span<const BlockCopy> copies);
+  // Makes the copies and runs one pass behind them. fill: is asked where a grammar holds rows that are
+  // sampled. Throws DeviceError, CapacityError, Aborted; MasksFailed with what fill threw.
+  PassResult run(std::span<const PackedQuery> queries, std::span<const BlockCopy> copies,
+                 const FillMasks& fill);
 
   // A drafter may put off its context (settling.cpp). The caller says which rows hold: the first `rows`
   // of a query of the last pass; and who gives up a slot, that it is given up.
@@ -83,16 +87,14 @@ class Forward {
   [[nodiscard]] std::span<const float>
   logits(uint32_t logit_row) const;  // (vocab) of the last pass
   // Of the last run, and of what its step settled.
-  [[nodiscard]] double gpu_seconds() const { return commands_.gpu_seconds() + settled_.seconds; }
+  [[nodiscard]] double gpu_seconds() const { return pass_seconds_ + settled_.seconds; }
 
   // Times the kernels of the passes to come; null: no more.
   void set_timer(std::shared_ptr<Timer> timer) { commands_.set_timer(std::move(timer)); }
   // When the last pass was encoded: from then on the device works.
   [[nodiscard]] Timer::Clock::time_point encoded() const { return encoded_; }
   // What the last pass did, where it was timed and succeeded.
-  [[nodiscard]] std::vector<KernelGroup> kernels() const {
-    return program_.groups(shape_, commands_.marks());
-  }
+  [[nodiscard]] std::vector<KernelGroup> kernels() const;
   [[nodiscard]] uint64_t arena_bytes() const;
   // Of a pass, at most: told and sampled ones.
   [[nodiscard]] uint32_t logit_rows() const { return logit_rows_; }
@@ -105,6 +107,14 @@ class Forward {
                                                       const Matrix& embedding, const Matrix& head);
   [[nodiscard]] Span tape_of(const ModelConfig& config, uint32_t layer) const;
   void encode(std::span<const BlockCopy> copies);
+  // Rounds of a pass (masking.cpp).
+  std::vector<std::exception_ptr> run_held(std::span<const PackedQuery> queries,
+                                           std::span<const BlockCopy> copies,
+                                           const FillMasks& fill);
+  void narrow_masks(std::span<const PackedQuery> queries);
+  void encode_round(const LaunchRange& range, std::span<const BlockCopy> copies);
+  void finish_round();
+  void wait_for_round();
   [[nodiscard]] LazyContext* lazy() const { return drafter_ ? drafter_->lazy_context() : nullptr; }
   void make_ready(std::span<const PackedQuery> queries);
   void settle_some(std::span<const uint32_t> slots);
@@ -123,7 +133,16 @@ class Forward {
   std::unique_ptr<Drafter> drafter_;
   Commands commands_;
   Commands settling_;
-  StepShape shape_{};  // of the last pass
+  size_t target_ = 0;  // the program's first launch behind the drafter's
+  size_t choice_ = 0;  // and its first behind the logits
+  // Of the last pass:
+  struct Round {
+    LaunchRange range;
+    std::vector<Timer::Clock::time_point> marks{};
+  };
+  std::vector<Round> rounds_;
+  double pass_seconds_ = 0.0;
+  StepShape shape_{};
   Settled settled_{};
   std::vector<uint32_t> drafting_;  // slots that the pass drafts for
   Timer::Clock::time_point encoded_{};

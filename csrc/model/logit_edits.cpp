@@ -51,7 +51,7 @@ void LogitEdits::count(int32_t id) {
 }
 
 bool LogitEdits::edits(uint32_t n_generated) const {
-  return penalises_ || n_lasting_ > 0 || n_generated < min_tokens_;
+  return penalises_ || n_lasting_ > 0 || forbids_stops(n_generated);
 }
 
 EditArgs LogitEdits::args(uint32_t n_generated) const {
@@ -66,7 +66,7 @@ EditArgs LogitEdits::args(uint32_t n_generated) const {
           .presence = presence_,
           .frequency = frequency_,
           .repetition = repetition_,
-          .forbid_stops = n_generated < min_tokens_ ? 1U : 0U,
+          .forbid_stops = forbids_stops(n_generated) ? 1U : 0U,
           .reserved = {}};
 }
 

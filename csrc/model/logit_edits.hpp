@@ -23,6 +23,7 @@ class LogitEdits {
 
   // Whether anything happens to a row behind n_generated tokens.
   [[nodiscard]] bool edits(uint32_t n_generated) const;
+  [[nodiscard]] bool forbids_stops(uint32_t n_generated) const { return n_generated < min_tokens_; }
   // What the args of a row have in common with those of the sequence's other rows.
   [[nodiscard]] EditArgs args(uint32_t n_generated) const;
 

@@ -86,10 +86,13 @@ void Program::rebind(const Span& from, const Span& to) {
 }
 
 template <class Barrier, class Run>
-void Program::walk(const StepShape& step, const Barrier& barrier, const Run& run) const {
+void Program::walk(const StepShape& step, const LaunchRange& range, const Barrier& barrier,
+                   const Run& run) const {
   bool has_started = false;
   bool barrier_due = false;
-  for (const auto& [launch, barrier_before] : launches_) {
+  const size_t last = std::min(range.last, launches_.size());
+  for (size_t i = range.first; i < last; ++i) {
+    const auto& [launch, barrier_before] = launches_[i];
     barrier_due |= barrier_before && has_started;
     const PassShape& shape = step[launch.pass];
     const uint32_t count = count_of(launch.count, shape);
@@ -101,14 +104,14 @@ void Program::walk(const StepShape& step, const Barrier& barrier, const Run& run
   }
 }
 
-void Program::replay(Commands& commands, const StepShape& step) const {
+void Program::replay(Commands& commands, const StepShape& step, const LaunchRange& range) const {
   const AutoreleaseScope scope;
   commands.mark();
   const auto barrier = [&] {
     commands.mark();
     commands.barrier();
   };
-  walk(step, barrier, [&](const Launch& launch, uint32_t count) {
+  walk(step, range, barrier, [&](const Launch& launch, uint32_t count) {
     const PassShape& shape = step[launch.pass];
     const Variant& variant = variant_of(launch, count, shape);
     const uint32_t groups_x =
@@ -123,10 +126,11 @@ void Program::replay(Commands& commands, const StepShape& step) const {
 }
 
 std::vector<KernelGroup> Program::groups(const StepShape& step,
-                                         std::span<const Timer::Clock::time_point> marks) const {
+                                         std::span<const Timer::Clock::time_point> marks,
+                                         const LaunchRange& range) const {
   std::vector<KernelGroup> groups(1);
   walk(
-      step, [&] { groups.emplace_back(); },
+      step, range, [&] { groups.emplace_back(); },
       [&](const Launch& launch, uint32_t count) {
         const PassShape& shape = step[launch.pass];
         const Variant& variant = variant_of(launch, count, shape);

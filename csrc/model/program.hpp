@@ -3,6 +3,7 @@
 // stand. A pass only replays the list.
 #pragma once
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <limits>
@@ -62,6 +63,12 @@ struct Traffic {
   uint64_t per_key = 0;
 };
 
+// Launches of a program: a part of a pass that is a round of its own.
+struct LaunchRange {
+  size_t first = 0;
+  size_t last = std::numeric_limits<size_t>::max();  // behind it; all that there are
+};
+
 // What one launch did in a pass.
 struct KernelWork {
   std::string_view kernel;
@@ -115,11 +122,13 @@ class Program {
   void add(Launch launch);
   // An array that launches are bound to stands elsewhere from now on.
   void rebind(const Span& from, const Span& to);
-  // Encodes every launch between commands.begin() and commit.
-  void replay(Commands& commands, const StepShape& shape) const;
+  // Encodes the launches between commands.begin() and commit. Those of one range are over before
+  // those of the next are encoded: barriers stand within a range alone.
+  void replay(Commands& commands, const StepShape& shape, const LaunchRange& range = {}) const;
   // What the replay of this shape did, with the times of its marks. Groups without a mark are left out.
-  [[nodiscard]] std::vector<KernelGroup>
-  groups(const StepShape& shape, std::span<const Timer::Clock::time_point> marks) const;
+  [[nodiscard]] std::vector<KernelGroup> groups(const StepShape& shape,
+                                                std::span<const Timer::Clock::time_point> marks,
+                                                const LaunchRange& range = {}) const;
   [[nodiscard]] size_t n_launches() const { return launches_.size(); }
   [[nodiscard]] size_t n_barriers() const;
 
@@ -131,7 +140,8 @@ class Program {
   [[nodiscard]] bool depends_on_pending(const Launch& launch) const;
   // Calls barrier() and run(launch, count) in the order of a pass, without what it has nothing to do for.
   template <class Barrier, class Run>
-  void walk(const StepShape& shape, const Barrier& barrier, const Run& run) const;
+  void walk(const StepShape& shape, const LaunchRange& range, const Barrier& barrier,
+            const Run& run) const;
 
   std::vector<Recorded> launches_;
   std::vector<Span> pending_reads_;  // since the last barrier

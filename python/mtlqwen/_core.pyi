@@ -82,9 +82,14 @@ class Engine:
         Load a .gguf file or a directory with config.json and safetensors. progress(stage, done, total).
         """
 
-    def submit(self, token_ids: Sequence[int], *, max_tokens: int, temperature: float, seed: int, stop_ids: Sequence[int], priority: int = 0, deadline_s: float | None = None, checkpoint_at: Sequence[int] = [], recall: bool = True, sample_index: int = 0, top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0, presence_penalty: float = 0.0, frequency_penalty: float = 0.0, repetition_penalty: float = 1.0, logit_bias: Sequence[tuple[int, float]] = [], allowed_ids: Sequence[int] = [], bad_words: Sequence[Sequence[int]] = [], min_tokens: int = 0, logprobs: int | None = None, prompt_logprobs: int | None = None, thinking_budget: tuple[int, int, Sequence[int]] | None = None) -> int:
+    def submit(self, token_ids: Sequence[int], *, max_tokens: int, temperature: float, seed: int, stop_ids: Sequence[int], priority: int = 0, deadline_s: float | None = None, checkpoint_at: Sequence[int] = [], recall: bool = True, sample_index: int = 0, top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0, presence_penalty: float = 0.0, frequency_penalty: float = 0.0, repetition_penalty: float = 1.0, logit_bias: Sequence[tuple[int, float]] = [], allowed_ids: Sequence[int] = [], bad_words: Sequence[Sequence[int]] = [], min_tokens: int = 0, logprobs: int | None = None, prompt_logprobs: int | None = None, thinking_budget: tuple[int, int, Sequence[int]] | None = None, constraint: tuple[int, int | None] | None = None) -> int:
         """
-        Queue a request and return its sequence id. Raises ValueError or CapacityError.
+        Queue a request and return its sequence id. constraint: (key, token id or None): masks hold the text, from the first token on or behind that one. Raises ValueError or CapacityError.
+        """
+
+    def set_mask_fn(self, function: Callable[..., list[Exception | None]]) -> None:
+        """
+        Fill masks by function(items, masks), called inside step; once. items: of each text (key, tokens told before, tokens since, drafted tokens, first row); masks: uint32 (rows, mask_words), not to be kept. Returns of each item None, or why it ends. Raises: the step raises it, the next one repeats the pass.
         """
 
     def step(self) -> bool:
@@ -148,6 +153,10 @@ class Engine:
     @property
     def vocab_size(self) -> int:
         """Rows of the embedding."""
+
+    @property
+    def mask_words(self) -> int:
+        """Words of 32 ids that a mask has."""
 
     @property
     def eos_ids(self) -> list[int]:

@@ -9,6 +9,7 @@
 #include "check.hpp"
 #include "gpu/commands.hpp"
 #include "model/control.hpp"
+#include "model/logit_edits.hpp"
 #include "row_copier.hpp"
 
 namespace mtlqwen::testing {
@@ -128,6 +129,50 @@ void test_drafts() {
   check_equal(packed_queries[16 + 5], 2U);
 }
 
+// Each row of a held text has a mask, that of an allowed text is one; no draft goes beyond an opening.
+void test_held_texts() {
+  Device device(library_path);
+  Control control(device, {.queries = 4, .sampled_rows = 16, .stops = 8, .mask_words = 4});
+  const LogitEdits edits({.allowed = {3, 40}}, {}, 100);
+  const std::vector<int32_t> tokens = {7, 8};
+  const std::vector<int32_t> stops = {31};
+  std::vector<PackedQuery> queries = {
+      packed({.count = 2, .writes = {{2, 1}}}, tokens),  // part of a prompt: nothing is sampled
+      packed({.first_row = 2, .count = 1, .writes = {{1, 2}}, .emits = true}, tokens),
+      packed({.first_row = 3,
+              .count = 3,
+              .writes = {{3, 3}},
+              .emits = true,
+              .width = 2,
+              .proposals = {21, 22},
+              .taped = true},
+             tokens)};
+  queries[0].held = HeldText{.key = 5};
+  queries[1].edits = &edits;
+  queries[1].stop_ids = stops;
+  queries[2].tokens = std::span(tokens).first(1);
+  queries[2].held = HeldText{.key = 9, .n_heard = 2, .fresh = tokens};
+  queries[2].stop_ids = stops;
+  queries[2].opening = 77;
+  check_equal(control.pack(queries, 1, kPassRows).n_logit_rows, 4U);
+  check(control.masks_held());
+  const std::vector<MaskItem> items = control.mask_items();
+  check_equal(items.size(), size_t{1});
+  check_equal(items[0].text.key, uint64_t{9});
+  check_equal(items[0].text.n_heard, 2U);
+  check(items[0].text.fresh.data() == tokens.data());
+  check_equal(items[0].first_row, 1U);
+  check_equal(items[0].n_rows(), 3U);
+  check(std::ranges::equal(items[0].drafted, std::vector<int32_t>{21, 22}));
+  check_equal(control.masks().rows, 4U);
+  check(std::ranges::equal(control.masks().row(0), std::vector<uint32_t>{8, 256, 0, 0}));
+  const std::vector<uint32_t> samples = words(device, control.buffers().samples, 4 * 8);
+  for (uint32_t i = 0; i < 4; ++i) check_equal(samples[8 * i + 6], i);
+  check(words(device, control.buffers().stops, 2) == std::vector<uint32_t>{31, 77});
+  check_equal(control.pack(std::span(queries).first(1), 1, kPassRows).n_logit_rows, 0U);
+  check(!control.masks_held());
+}
+
 // Taped drafts stand before the others, whatever their order in the pass.
 void test_taped_drafts_come_first() {
   Device device(library_path);
@@ -177,6 +222,7 @@ int main(int n_arguments, char** arguments) {
   return run({{"state writes", test_state_writes},
               {"a state of every row", test_a_state_of_every_row},
               {"drafts", test_drafts},
+              {"held texts", test_held_texts},
               {"taped drafts come first", test_taped_drafts_come_first},
               {"a drafter's pass", test_a_drafters_pass}},
              n_arguments > 2 ? arguments[2] : "");
