@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from mtlqwen.messages import Tools, plain_messages, plain_tools
@@ -141,6 +142,11 @@ class ChatFormat:
             if token_id == self._turn:
                 break
         return "text"
+
+    @cached_property
+    def closing(self) -> tuple[int, ...]:
+        """The tokens between reasoning and answer: what ends it first."""
+        return tuple(self._tokenizer.encode("</think>\n\n"))
 
     def thinking_budget(
         self, token_ids: Sequence[int], n_tokens: int

@@ -42,11 +42,19 @@ class Constraint:
         self._form = form
         self._matcher = vocabulary.compile(form)
         self._opening = tuple(opening)
-        self._n_tokens = 0  # all that were taken in
+        self._n_before = 0  # tokens before the grammar, those of the opening included
+        # Of each token in it that it is allowed. A signal's handler may raise between any two
+        # lines, but not inside of one call of C: the matcher and this list grow together.
+        self._in_it: list[bool] = []
         # Where the grammar's first token stands; None until the opening has begun.
         self._begin: int | None = None if opening else 0
         self._ended = False  # the end of the turn has come; it is the last of n_tokens
         self._error: Exception | None = None
+
+    @property
+    def n_tokens(self) -> int:
+        """How many tokens were taken in."""
+        return self._n_before + len(self._in_it) + self._ended
 
     @property
     def is_done(self) -> bool:
@@ -65,7 +73,7 @@ class Constraint:
 
     @property
     def _in_grammar(self) -> bool:
-        return self._begin is not None and self._n_tokens >= self._begin
+        return self._begin is not None and self.n_tokens >= self._begin
 
     def masks(self, drafted: Sequence[int], out: Masks) -> None:
         """Write which tokens may come now, and behind each token of a draft; change nothing.
@@ -95,67 +103,29 @@ class Constraint:
             if self._ended:
                 return
             self._check()
+            at = self.n_tokens
             if not self._in_grammar:
                 allowed = self._advance_opening(token_id)
+                self._n_before = at + 1
             elif token_id in self._vocabulary.stop_ids:
                 # Not the matcher's business: it would have nothing to take back.
                 allowed = self._ended = self._matcher.is_stopped() or self._matcher.is_accepting()
             else:
-                allowed = self._matcher.consume_token(token_id)
+                self._in_it.extend(map(self._matcher.consume_token, (token_id,)))
+                allowed = self._in_it[-1]
             if not allowed:
                 self._error = RuntimeError(
                     f"[structured] {self._form.option}: a token came that the grammar does not "
-                    f"allow (got {token_id}, at {self._n_tokens})"
+                    f"allow (got {token_id}, at {at})"
                 )
                 raise self._error
-            self._n_tokens += 1
 
     def _advance_opening(self, token_id: int) -> bool:
         if self._begin is None:
             if token_id == self._opening[0]:
-                self._begin = self._n_tokens + len(self._opening)
+                self._begin = self.n_tokens + len(self._opening)
             return True
-        return token_id == self._opening[self._n_tokens - self._begin]
-
-    def rollback(self, n_tokens: int) -> None:
-        """Take back the last tokens; costs nothing beside what they were.
-
-        Raises:
-            ValueError: so many never came.
-        """
-        if not 0 <= n_tokens <= self._n_tokens:
-            raise ValueError(
-                f"[structured] rollback: out of range (got {n_tokens}, want 0 to {self._n_tokens})"
-            )
-        self._check()
-        left = self._n_tokens - n_tokens
-        if self._begin is not None:
-            held = self._n_tokens - self._begin - self._ended
-            self._matcher.rollback(max(min(held, self._n_tokens - self._ended - left), 0))
-            if self._opening and left <= self._begin - len(self._opening):
-                self._begin = None
-        self._ended = self._ended and n_tokens == 0
-        self._n_tokens = left
-
-    def forced(self) -> list[int]:
-        """Return the tokens that must come next, as the model's own tokenizer would spell them.
-
-        Drafted, all of them hold, whatever the model says.
-        """
-        if self._begin is None or self._ended:
-            return []
-        if self.is_done:
-            return [self._vocabulary.stop_ids[0]]
-        missing = max(self._begin - self._n_tokens, 0)
-        gap = self._opening[len(self._opening) - missing :]
-        return [*gap, *self._matcher.compute_ff_tokens()]
-
-    def copy(self) -> Constraint:
-        """Return another one that stands where this one does, for a text that forks from it."""
-        other = object.__new__(Constraint)
-        other.__dict__ |= self.__dict__
-        other._matcher = self._matcher.deep_copy()
-        return other
+        return token_id == self._opening[self.n_tokens - self._begin]
 
     def failure(self) -> Exception | None:
         """Return why this one cannot go on, if it can't."""
@@ -174,7 +144,7 @@ class Constraint:
 
     def fill_opening(self, drafted: Sequence[int], rows: Masks) -> int | None:
         """Write the rows that stand before the grammar; return the first one in it, if any is."""
-        begin, here = self._begin, self._n_tokens
+        begin, here = self._begin, self.n_tokens
         for row in range(len(drafted) + 1):
             if begin is not None and here >= begin:
                 return row

@@ -18,7 +18,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
@@ -64,7 +64,11 @@ class Core(Protocol):
         prompt_logprobs: int | None = None,
         recall: bool = True,
         thinking_budget: tuple[int, int, Sequence[int]] | None = None,
+        constraint: tuple[int, int | None] | None = None,
     ) -> int: ...
+    @property
+    def mask_words(self) -> int: ...  # noqa: D102
+    def set_mask_fn(self, function: Callable[..., list[Exception | None]]) -> None: ...  # noqa: D102
     def step(self) -> bool: ...  # noqa: D102
     def news(self) -> list[int]: ...  # noqa: D102
     def poll(self, sequence: int) -> Poll: ...  # noqa: D102
@@ -354,6 +358,7 @@ class Driver:
         self._mailboxes.pop(mailbox, None)
         for number in mailbox.sequences:
             self._by_sequence.pop(number, None)
+        mailbox.constraint = None
 
     @staticmethod
     def _closed_error() -> RuntimeError:

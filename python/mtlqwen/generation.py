@@ -49,6 +49,7 @@ class Generation:
         make_result: Callable[[Transcript, Facts], Completion],
         *,
         watched: bool,
+        constraint: object = None,
     ) -> None:
         """Prepare; `start` submits.
 
@@ -58,8 +59,10 @@ class Generation:
             make_transcript: returns an empty transcript.
             make_result: makes the result at the end.
             watched: the text itself may end the sequence, so the driver must look at it.
+            constraint: what holds the text, to be kept as long as it runs.
         """
         self.mailbox = Mailbox(with_logprobs=request.logprobs is not None)
+        self.mailbox.constraint = constraint
         self._driver = driver
         self._request = request
         self._make_transcript = make_transcript

@@ -73,11 +73,13 @@ class Mailbox:
         dropped: nobody wants more of it.
         bells: rung after every change; a reader hangs its own.
         end_bells: rung when nothing more will come, for readers who need not wake before.
+        constraint: what holds its text, kept as long as the core may ask for masks.
     """
 
     __slots__ = (
         "__weakref__",
         "bells",
+        "constraint",
         "dropped",
         "end_bells",
         "error",
@@ -105,6 +107,7 @@ class Mailbox:
         self.bells: list[Bell] = []
         self.end_bells: list[Bell] = []
         self.owner: weakref.ref[object] | None = None
+        self.constraint: object = None
 
     @property
     def ended(self) -> bool:

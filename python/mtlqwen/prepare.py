@@ -18,6 +18,7 @@ from mtlqwen.chat import ChatFormat
 from mtlqwen.checks import check_integer, check_number, is_listing, listed
 from mtlqwen.driver import Core, Driver
 from mtlqwen.errors import ModelError
+from mtlqwen.forms import Forms, Held, Parse
 from mtlqwen.generation import Facts, Generation
 from mtlqwen.mailbox import Logprob
 from mtlqwen.messages import Tools, check_tools
@@ -71,6 +72,9 @@ class Preparer:
         self._core = core
         self._driver = driver
         self._wishes = Wishes(assets.tokenizer, core.vocab_size, assets.stop_ids)
+        self._forms = Forms(
+            assets.tokenizer, lambda: core.mask_words, core.set_mask_fn, assets.stop_ids
+        )
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -120,6 +124,8 @@ class Preparer:
         """Return a generation for messages that others follow."""
         if not is_messages(prompt):
             raise ValueError("[chat] run_tools: only with messages (got a plain prompt)")
+        if added and params.tool_choice not in (None, "none"):
+            params = params.merged(SamplingParams(tool_choice="auto"))  # the call has come
         return self.turn([*prompt, *added], tools, params, terms)
 
     def completions(self, prompt: object, params: SamplingParams, terms: Terms) -> list[Generation]:
@@ -143,6 +149,11 @@ class Preparer:
         check_single(params)
         token_ids = self.format.encode(messages, tools, params.reasons, params.template_options)
         schemas = None if tools is None else check_tools(tools)
+        kind = self.format.open_kind(token_ids)
+        opening = self.format.closing if kind == "reasoning" else ()
+        held = self._forms.of_turn(params, schemas, opening)
+        if params.tool_choice == "none":
+            params = self._forms.without_calls(params)
         request = self._request(token_ids, params, terms, self.format.boundaries(token_ids))
         if params.thinking_budget is not None:
             budget = self.format.thinking_budget(token_ids, params.thinking_budget)
@@ -150,9 +161,10 @@ class Preparer:
         return self._generation(
             request,
             params,
-            partial(_make_chat_result, self.tokenizer),
+            partial(_make_chat_result, self.tokenizer, self._forms.parser(held)),
+            held,
             marks=self.format.marks,
-            kind=self.format.open_kind(token_ids),
+            kind=kind,
             types=CallTypes(schemas),
         )
 
@@ -172,6 +184,7 @@ class Preparer:
         request: Request,
         params: SamplingParams,
         make_result: Callable[[Transcript, Facts], Completion],
+        held: Held | None,
         *,
         marks: dict[int, str] | None = None,
         kind: Kind = "text",
@@ -188,18 +201,31 @@ class Preparer:
             types=types,
         )
         watched = bool(params.stop_strings) or params.repeat_limit is not None
-        return Generation(self._driver, request, make_transcript, make_result, watched=watched)
+        constraint = None
+        if held is not None:
+            constraint, known_as = self._forms.constrain(held)
+            request = replace(request, constraint=known_as)
+        return Generation(
+            self._driver,
+            request,
+            make_transcript,
+            make_result,
+            watched=watched,
+            constraint=constraint,
+        )
 
     def _texts(self, prompt: object, params: SamplingParams, terms: Terms) -> list[Generation]:
         """Return ``n`` generations that continue one prompt."""
-        for name in ("thinking", *params.template_options):
+        for name in ("thinking", "tool_choice", *params.template_options):
             if getattr(params, name) is not None:
                 raise ValueError(f"[sampling] {name}: only for chats (got a plain prompt)")
+        held = self._forms.of_text(params)
         first = self._plain_request(prompt, params, terms)
         another = replace(first, prompt_logprobs=None, recall=True)  # the first tells them
         others = [replace(another, sample_index=index) for index in range(1, params.n or 1)]
-        make_result = partial(_make_completion, self.tokenizer)
-        return [self._generation(request, params, make_result) for request in (first, *others)]
+        make_result = partial(_make_completion, self.tokenizer, self._forms.parser(held))
+        requests = (first, *others)
+        return [self._generation(request, params, make_result, held) for request in requests]
 
     def _plain_request(self, prompt: object, params: SamplingParams, terms: Terms) -> Request:
         token_ids = self._prompt_ids(prompt)
@@ -326,28 +352,36 @@ def _logprobs(tokenizer: Tokenizer, facts: Facts) -> dict[str, Any]:
     }
 
 
-def _make_completion(tokenizer: Tokenizer, transcript: Transcript, facts: Facts) -> Completion:
-    return Completion(
-        transcript.text(),
-        token_ids=facts.token_ids,
-        finish_reason=facts.finish_reason,
-        usage=facts.usage,
-        timings=facts.timings,
-        spec=facts.spec,
-        **_logprobs(tokenizer, facts),
-    )
+def _make_completion(
+    tokenizer: Tokenizer, parse: Parse, transcript: Transcript, facts: Facts
+) -> Completion:
+    return Completion(transcript.text(), **_facts(tokenizer, parse, transcript, facts))
 
 
-def _make_chat_result(tokenizer: Tokenizer, transcript: Transcript, facts: Facts) -> ChatResult:
+def _make_chat_result(
+    tokenizer: Tokenizer, parse: Parse, transcript: Transcript, facts: Facts
+) -> ChatResult:
     turned = facts.finish_reason == "stop" and bool(transcript.calls)
+    told = _facts(tokenizer, parse, transcript, facts)
     return ChatResult(
         transcript.text(),
         reasoning=transcript.text("reasoning"),
         tool_calls=list(transcript.calls),
-        token_ids=facts.token_ids,
-        finish_reason="tool_calls" if turned else facts.finish_reason,
-        usage=facts.usage,
-        timings=facts.timings,
-        spec=facts.spec,
-        **_logprobs(tokenizer, facts),
+        **told | ({"finish_reason": "tool_calls"} if turned else {}),
     )
+
+
+def _facts(
+    tokenizer: Tokenizer, parse: Parse, transcript: Transcript, facts: Facts
+) -> dict[str, Any]:
+    parsed = parse(transcript.text(), facts)
+    return {
+        "token_ids": facts.token_ids,
+        "finish_reason": facts.finish_reason,
+        "usage": facts.usage,
+        "timings": facts.timings,
+        "spec": facts.spec,
+        "parsed": parsed.value,
+        "parse_problem": parsed.problem,
+        **_logprobs(tokenizer, facts),
+    }

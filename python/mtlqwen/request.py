@@ -41,6 +41,7 @@ class Request:
     prompt_logprobs: int | None = None
     recall: bool = True
     thinking_budget: tuple[int, int, Sequence[int]] | None = None
+    constraint: tuple[int, int | None] | None = None
 
     def options(self) -> dict[str, Any]:
         """Return the keywords for the core: those that say more than its defaults."""

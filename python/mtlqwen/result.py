@@ -165,11 +165,18 @@ class Completion(_Text):
         logprobs: of each token, if they were asked for; else None.
         prompt_logprobs: the same of the prompt's tokens. Nothing stands before the first: its
             place has None. None, too, of a text that ended before its prompt was computed.
+        parsed: the value of a text that had to have a form: an instance of the type or the data of
+            the schema, else the text itself. None without a form, and where there is a
+            ``parse_problem``.
+        parse_problem: why a text that had to have a form has no value: it was cut, say. None where
+            it has one.
     """
 
     __slots__ = (
         "finish_reason",
         "logprobs",
+        "parse_problem",
+        "parsed",
         "prompt_logprobs",
         "spec",
         "timings",
@@ -184,6 +191,8 @@ class Completion(_Text):
     spec: Speculation
     logprobs: list[TokenLogprob] | None
     prompt_logprobs: list[TokenLogprob | None] | None
+    parsed: Any
+    parse_problem: str | None
 
     def __new__(
         cls,
@@ -196,6 +205,8 @@ class Completion(_Text):
         spec: Speculation = Speculation(),
         logprobs: list[TokenLogprob] | None = None,
         prompt_logprobs: list[TokenLogprob | None] | None = None,
+        parsed: Any = None,
+        parse_problem: str | None = None,
     ) -> Completion:
         """Make a completion of ``text``."""
         self = super().__new__(cls, text)
@@ -206,6 +217,8 @@ class Completion(_Text):
         self.spec = spec
         self.logprobs = logprobs
         self.prompt_logprobs = prompt_logprobs
+        self.parsed = parsed
+        self.parse_problem = parse_problem
         return self
 
     @property
@@ -258,6 +271,8 @@ class ChatResult(Completion):
         spec: Speculation = Speculation(),
         logprobs: list[TokenLogprob] | None = None,
         prompt_logprobs: list[TokenLogprob | None] | None = None,
+        parsed: Any = None,
+        parse_problem: str | None = None,
     ) -> ChatResult:
         """Make a chat result that reads as ``content``."""
         self = super().__new__(
@@ -270,6 +285,8 @@ class ChatResult(Completion):
             spec=spec,
             logprobs=logprobs,
             prompt_logprobs=prompt_logprobs,
+            parsed=parsed,
+            parse_problem=parse_problem,
         )
         assert isinstance(self, ChatResult)
         self.reasoning = reasoning

@@ -98,6 +98,11 @@ class SamplingParams:
     thinking: bool | int | None = None
     preserve_thinking: bool | None = None
     reasoning_effort: str | None = None
+    schema: object = None
+    regex: str | None = None
+    choices: Sequence[str] | None = None
+    grammar: str | None = None
+    tool_choice: str | Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         """Check every value that was given and bring it to one form: sequences become tuples."""
@@ -109,6 +114,10 @@ class SamplingParams:
                 f"[sampling] min_tokens: more than max_tokens (got {least}, want at most {most}); "
                 "raise max_tokens"
             )
+
+        if len(self.form) > 1:
+            got = " and ".join(self.form)
+            raise ValueError(f"[sampling] form: a text has one (got {got}); leave the others out")
 
     def __eq__(self, other: object) -> bool:
         """Compare all values; a budget of 0 tokens is another one than False."""
@@ -125,11 +134,21 @@ class SamplingParams:
         return {name: value for name in OPTIONS if (value := getattr(self, name)) is not None}
 
     def merged(self, *over: SamplingParams) -> SamplingParams:
-        """Return these parameters with every value that one of ``over`` sets; the last one wins."""
+        """Return these parameters with every value that one of ``over`` sets; the last one wins.
+
+        A form takes the place of any other.
+        """
         given = self.given()
         for params in over:
+            if params.form:
+                given = {name: value for name, value in given.items() if name not in FORMS}
             given |= params.given()
         return SamplingParams(**given)
+
+    @property
+    def form(self) -> dict[str, Any]:
+        """What the text has to be: nothing, or the one option that says it."""
+        return {name: value for name in FORMS if (value := getattr(self, name)) is not None}
 
     @property
     def stop_strings(self) -> tuple[str, ...]:
@@ -158,13 +177,15 @@ class SamplingParams:
         return None if isinstance(self.thinking, bool) else self.thinking
 
 
+FORMS = ("schema", "regex", "choices", "grammar")
 OPTIONS = tuple(field.name for field in fields(SamplingParams))
 
 
 class Keywords(TypedDict, total=False):
     """The fields of `SamplingParams` as keywords of a call, but for those that need more.
 
-    ``n`` decides what `Engine.generate` returns, and ``thinking`` and its like are for chats.
+    ``n`` decides what `Engine.generate` returns; ``thinking``, ``tool_choice`` and the like are for
+    chats.
     """
 
     temperature: float | None
@@ -186,6 +207,10 @@ class Keywords(TypedDict, total=False):
     repeat_limit: int | None
     logprobs: int | None
     prompt_logprobs: int | None
+    schema: object
+    regex: str | None
+    choices: Sequence[str] | None
+    grammar: str | None
 
 
 class ChatKeywords(Keywords, total=False):
@@ -194,6 +219,7 @@ class ChatKeywords(Keywords, total=False):
     thinking: bool | int | None
     preserve_thinking: bool | None
     reasoning_effort: str | None
+    tool_choice: str | Mapping[str, Any] | None
 
 
 def params_of(keywords: Mapping[str, Any]) -> SamplingParams:

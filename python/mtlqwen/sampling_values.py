@@ -23,6 +23,7 @@ from mtlqwen.loops import MIN_REPEATS
 MAX_TOKENS = 2**31 - 1
 MAX_N = 64
 MAX_TOP_LOGPROBS = 20
+TOOL_CHOICES = ("auto", "none", "required")
 # A logit lies within some tens, so these force or forbid; far beyond them float32 would drop the
 # digits of the logit itself.
 MAX_BIAS = 1000.0
@@ -157,6 +158,40 @@ def _bad_words(name: str, value: object) -> tuple[str | tuple[int, ...], ...]:
     return tuple(dict.fromkeys(words))
 
 
+def _text(name: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"[sampling] {name}: not a string (got {value!r})")
+    if not value:
+        raise ValueError(f"[sampling] {name}: empty; leave it out to allow any text")
+    return value
+
+
+def _choices(name: str, value: object) -> tuple[str, ...]:
+    if not is_listing(value) or not all(isinstance(item, str) for item in value):
+        raise TypeError(f"[sampling] {name}: not a list of strings (got {value!r})")
+    if not value or "" in value:
+        got = "an empty string" if value else "no string"
+        raise ValueError(f"[sampling] {name}: want strings that are not empty (got {got})")
+    return tuple(dict.fromkeys(value))
+
+
+def _tool_choice(name: str, value: object) -> str | dict[str, str]:
+    """Return one of three words, or a dict with the name of a function."""
+    if isinstance(value, str):
+        if value not in TOOL_CHOICES:
+            want = ", ".join(map(repr, TOOL_CHOICES))
+            raise ValueError(
+                f"[sampling] {name}: no such word (got {value!r}, want {want}, or a dict with the "
+                "name of a function)"
+            )
+        return value
+    function = value.get("function", value) if isinstance(value, Mapping) else None
+    called = function.get("name") if isinstance(function, Mapping) else None
+    if not isinstance(called, str):
+        raise TypeError(f'[sampling] {name}: no word and no {{"name": function}} (got {value!r})')
+    return {"name": called}
+
+
 _CHECKS: dict[str, Callable[[str, object], object]] = {
     "temperature": _temperature,
     "top_k": _integer(0, MAX_TOKENS),
@@ -181,4 +216,9 @@ _CHECKS: dict[str, Callable[[str, object], object]] = {
     "thinking": _thinking,
     "preserve_thinking": _flag,
     "reasoning_effort": _word,
+    "schema": lambda _, value: value,  # structured.py knows what one is
+    "regex": _text,
+    "choices": _choices,
+    "grammar": _text,
+    "tool_choice": _tool_choice,
 }

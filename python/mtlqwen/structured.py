@@ -15,7 +15,7 @@ from mtlqwen.schemas import check_finite, schema_of, value_of
 
 # Compact, or one space, or a new line with its indent. Any number of spaces would let a model that
 # is lost write nothing else until max_tokens.
-JSON_OPTIONS = {"whitespace_pattern": " |\n[ \t]{0,40}"}
+JSON_OPTIONS = {"whitespace_pattern": " |\n[ \t]{0,16}"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,37 +12,38 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mtlqwen.chat import check_tools, kinds_of, resolved
+from mtlqwen.messages import check_tools, function_of
 from mtlqwen.structured import JSON_OPTIONS, Form
 from mtlqwen.tokenizer import Tokenizer
+from mtlqwen.tool_calls import kinds_of, resolved
 
 _NAME = re.compile(r"[^>\n]{1,256}")
 _CLOSING = "</parameter>"
 
 
 def tool_form(
-    tools: Sequence[Mapping[str, Any]], choice: str, tokenizer: Tokenizer
+    tools: Sequence[Mapping[str, Any]], choice: str | Mapping[str, str], tokenizer: Tokenizer
 ) -> tuple[Form, tuple[int, ...]]:
     """Return the form of a turn's tool calls, and the opening before it (see `Constraint`).
 
     Args:
         tools: the functions, as for a chat.
         choice: ``"auto"``: the model decides, but its calls are well formed: the form begins with
-            the first ``<tool_call>``. ``"required"``: calls and nothing else, one at least. The
-            name of a function: one call of it. (For ``"none"`` forbid the token ``<tool_call>``;
-            that takes no grammar.)
+            the first ``<tool_call>``. ``"required"``: calls and nothing else, one at least.
+            ``{"name": function}``: one call of it. (``"none"`` takes no grammar.)
         tokenizer: the model's.
 
     Raises:
         TypeError, ValueError: as `check_tools`; or a tool cannot be called in this format.
     """
-    functions = [dict(tool.get("function", tool)) for tool in check_tools(tools)]
+    functions = [function_of(tool) for tool in check_tools(tools)]
     names = [function["name"] for function in functions]
-    if choice not in ("auto", "required"):
-        functions = [function for function in functions if function["name"] == choice]
+    if not isinstance(choice, str):
+        functions = [function for function in functions if function["name"] == choice["name"]]
     if not functions:
-        want = ", ".join(("auto", "none", "required", *names))
-        raise ValueError(f"[structured] tool_choice: no such tool (got {choice!r}, want {want})")
+        got = choice if isinstance(choice, str) else choice["name"]
+        want = ", ".join(names) or "a tool at least"
+        raise ValueError(f"[structured] tool_choice: no such tool (got {got!r}, want {want})")
     begin, end = tokenizer.token_id("<tool_call>"), tokenizer.token_id("</tool_call>")
     if begin is None or end is None:
         raise ValueError(
@@ -53,7 +54,7 @@ def tool_form(
         rules += _function_rules(at, function)
     rules[2] = rules[2].replace("FUNCTIONS", " | ".join(f"f{at}" for at in range(len(functions))))
     many = {"auto": 'body ("\\n" call)*', "required": 'call ("\\n" call)*'}
-    rules.append(f"start: {many.get(choice, 'call')}")
+    rules.append(f"start: {many[choice] if isinstance(choice, str) else 'call'}")
     return Form("tools", "\n".join(rules), str), (begin,) if choice == "auto" else ()
 
 

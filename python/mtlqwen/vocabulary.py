@@ -87,14 +87,15 @@ class Vocabulary:
 
     def _make(self, form: Form) -> llguidance.LLMatcher:
         grammar = self._numbered(form.grammar) if form.option == "grammar" else form.grammar
-        matcher = library().LLMatcher(self.tokens, grammar, log_level=0, limits=self._limits)
+        matcher: llguidance.LLMatcher = library().LLMatcher(
+            self.tokens, grammar, log_level=0, limits=self._limits
+        )
         probe = matcher.deep_copy()
         mask = int.from_bytes(probe.compute_bitmask(), "little")
         for token_id in self.stop_ids:
             mask &= ~(1 << token_id)
-        if (
-            not probe.is_error() and mask
-        ):  # proposals are taken back, so every grammar must allow it
+        # Proposals are taken back, so every grammar must allow it.
+        if not probe.is_error() and mask:
             probe.consume_token((mask & -mask).bit_length() - 1)
             probe.rollback(1)
         if probe.is_error():

@@ -30,6 +30,7 @@ CHOICE = {
     "prompt_logprobs",
     "recall",
     "thinking_budget",
+    "constraint",
 }
 
 # prompt ids -> the tokens that the model "generates", the stop token included if there is one
@@ -100,6 +101,7 @@ class FakeCore:
         self.slots = 8
         self.drafter = "off"
         self.vocab_size = vocab_size
+        self.mask_words = (vocab_size + 31) // 32
         self.step_s = step_s
         self.tokens_per_step = tokens_per_step
         self.sequences: dict[int, FakeSequence] = {}
@@ -112,6 +114,9 @@ class FakeCore:
         self.passes = 0
         self.stepping = threading.Lock()
         self.mutex = threading.Lock()
+
+    def set_mask_fn(self, function: Callable[..., list[Exception | None]]) -> None:
+        """Take it, and never call it: texts come from the script."""
 
     def submit(
         self,

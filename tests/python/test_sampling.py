@@ -138,7 +138,7 @@ def test_keywords_of_calls_are_the_fields() -> None:
     kinds = SamplingParams.__annotations__
     assert tuple(kinds) == OPTIONS
     assert ChatKeywords.__annotations__.keys() | {"n"} == kinds.keys()
-    chats = {"thinking", "preserve_thinking", "reasoning_effort"}
+    chats = {"thinking", "preserve_thinking", "reasoning_effort", "tool_choice"}
     assert Keywords.__annotations__.keys() | {"n"} | chats == kinds.keys()
     for keywords in (Keywords, ChatKeywords):
         for name, kind in keywords.__annotations__.items():

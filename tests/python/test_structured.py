@@ -12,8 +12,8 @@ import jsonschema
 import numpy as np
 import pytest
 from mtlqwen import vocabulary as vocabulary_module
-from mtlqwen.chat import parse_tool_calls
 from mtlqwen.constraint import Constraint, fill_masks
+from mtlqwen.parts import parse_tool_calls
 from mtlqwen.structured import Form, make_form, parse
 from mtlqwen.tokenizer import Tokenizer
 from mtlqwen.tool_grammar import tool_form
@@ -170,7 +170,7 @@ def test_a_grammar_may_name_added_tokens(
 def test_masks_behind_a_draft_are_those_after_it(vocabulary: Vocabulary, name: str) -> None:
     form = make_form(schema=SCHEMAS[name])
     token_ids = walk(Constraint(vocabulary, form), vocabulary, 7)
-    constraint, step = Constraint(vocabulary, form), Constraint(vocabulary, form)
+    constraint = Constraint(vocabulary, form)
     rng = random.Random(name)
     at = 0
     while at < len(token_ids):
@@ -178,7 +178,8 @@ def test_masks_behind_a_draft_are_those_after_it(vocabulary: Vocabulary, name: s
         out, one = new_masks(vocabulary, len(draft) + 1), new_masks(vocabulary, 1)
         constraint.masks(draft, out)
         taken = rng.randint(0, len(draft)) or 1
-        ahead = step.copy()
+        ahead = Constraint(vocabulary, form)
+        ahead.advance(token_ids[:at])
         for row, token_id in enumerate([*draft, None]):
             if ahead.has_ended:
                 assert (out[row:] == ANY).all()
@@ -188,7 +189,6 @@ def test_masks_behind_a_draft_are_those_after_it(vocabulary: Vocabulary, name: s
             if token_id is not None:
                 ahead.advance([token_id])
         constraint.advance(token_ids[at : at + taken])
-        step.advance(token_ids[at : at + taken])
         at += taken
 
 
@@ -213,7 +213,6 @@ def test_only_the_end_may_come_when_all_is_said(vocabulary: Vocabulary) -> None:
     constraint.masks([], out)
     assert allowed(out[0]) == sorted(vocabulary.stop_ids)
     assert constraint.is_done
-    assert constraint.forced() == [vocabulary.stop_ids[0]]
     constraint.advance([vocabulary.stop_ids[1], 5, 6])
     assert constraint.has_ended
 
@@ -224,7 +223,6 @@ def test_reasoning_is_free_and_the_answer_begins_behind_it(
     opening = bundled_tokenizer.encode("</think>\n\n")
     constraint = Constraint(vocabulary, make_form(choices=["yes", "no"]), opening)
     assert constraint.waiting_for == opening[0]
-    assert constraint.forced() == []
     constraint.advance(bundled_tokenizer.encode("Hm. {"))
     draft = [*bundled_tokenizer.encode("So\n"), *opening, *bundled_tokenizer.encode("yes")]
     out = new_masks(vocabulary, len(draft) + 1)
@@ -238,41 +236,10 @@ def test_reasoning_is_free_and_the_answer_begins_behind_it(
     assert (out[2:4] == ANY).all()
     constraint.advance([opening[0]])
     assert constraint.waiting_for is None
-    assert constraint.forced() == opening[1:]
     constraint.advance(draft[start:])
     assert constraint.is_done
-    constraint.rollback(len(draft) - start + 1)
-    assert constraint.waiting_for == opening[0]
-    constraint.advance([5, *draft, vocabulary.stop_ids[0]])
+    constraint.advance([vocabulary.stop_ids[0]])
     assert constraint.has_ended
-
-
-def test_what_was_taken_in_can_be_taken_back(vocabulary: Vocabulary) -> None:
-    form = make_form(schema=SCHEMAS["nested"])
-    token_ids = walk(Constraint(vocabulary, form), vocabulary, 3)
-    constraint = Constraint(vocabulary, form)
-    want, got = new_masks(vocabulary, 1), new_masks(vocabulary, 1)
-    for back in (1, 2, len(token_ids)):
-        constraint.advance(token_ids)
-        constraint.rollback(back)
-        other = Constraint(vocabulary, form)
-        other.advance(token_ids[: len(token_ids) - back])
-        constraint.masks([], got)
-        other.masks([], want)
-        assert (got == want).all()
-        constraint.rollback(len(token_ids) - back)
-    with pytest.raises(ValueError, match=r"\[structured\] rollback: out of range"):
-        constraint.rollback(1)
-
-
-def test_forced_tokens_hold(vocabulary: Vocabulary, bundled_tokenizer: Tokenizer) -> None:
-    constraint = Constraint(vocabulary, make_form(schema=SCHEMAS["unicode"]))
-    constraint.advance(bundled_tokenizer.encode('{"'))
-    forced = constraint.forced()
-    out = new_masks(vocabulary, len(forced) + 1)
-    constraint.masks(forced, out)
-    assert "größe" in bundled_tokenizer.decode(forced)
-    assert [allowed(row) for row in out[:-1]] == [[token_id] for token_id in forced]
 
 
 def test_several_constraints_fill_one_array(
@@ -298,7 +265,8 @@ def test_several_constraints_fill_one_array(
 def test_arrays_that_do_not_fit(vocabulary: Vocabulary) -> None:
     constraint = Constraint(vocabulary, make_form(regex="a+"))
     fit = new_masks(vocabulary, 3)
-    for out in (fit[:1], fit[:, 1:], fit.astype(np.int32), fit[::2], fit[0]):
+    misfits: list[Any] = [fit[:1], fit[:, 1:], fit.astype(np.int32), fit[::2], fit[0]]
+    for out in misfits:
         with pytest.raises(ValueError, match=r"\[structured\] out: does not fit"):
             constraint.masks([5], out)
 
@@ -306,7 +274,12 @@ def test_arrays_that_do_not_fit(vocabulary: Vocabulary) -> None:
 def test_grammars_are_kept(vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Form] = []
     make = vocabulary._make
-    monkeypatch.setattr(vocabulary, "_make", lambda form: made.append(form) or make(form))
+
+    def noted(form: Form) -> Any:
+        made.append(form)
+        return make(form)
+
+    monkeypatch.setattr(vocabulary, "_make", noted)
     monkeypatch.setattr(vocabulary_module, "MAX_CACHED", 2)
     for regex in ("q", "r", "q", "s", "q", "r"):
         vocabulary.compile(make_form(regex=regex))
@@ -315,8 +288,10 @@ def test_grammars_are_kept(vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPat
     ]
 
 
-@pytest.mark.parametrize("choice", ["auto", "required", "search", "now"])
-def test_tool_calls(vocabulary: Vocabulary, bundled_tokenizer: Tokenizer, choice: str) -> None:
+@pytest.mark.parametrize("choice", ["auto", "required", {"name": "search"}, {"name": "now"}])
+def test_tool_calls(
+    vocabulary: Vocabulary, bundled_tokenizer: Tokenizer, choice: str | dict[str, str]
+) -> None:
     tools = [SEARCH, NOW]
     form, opening = tool_form(tools, choice, bundled_tokenizer)
     begin = bundled_tokenizer.token_id("<tool_call>")
@@ -335,15 +310,15 @@ def test_tool_calls(vocabulary: Vocabulary, bundled_tokenizer: Tokenizer, choice
                 jsonschema.validate(call.arguments, SEARCH["parameters"])
             else:
                 assert (call.name, call.arguments) == ("now", {})
-        if choice in ("search", "now"):
-            assert [call.name for call in calls] == [choice]
+        if isinstance(choice, dict):
+            assert [call.name for call in calls] == [choice["name"]]
 
 
 def test_arguments_hold_any_text_but_their_end(
     vocabulary: Vocabulary, bundled_tokenizer: Tokenizer
 ) -> None:
     value = "</div>\n</para\n\n </parameter> x</parameter>y\n\n"
-    form, _ = tool_form([SEARCH], "search", bundled_tokenizer)
+    form, _ = tool_form([SEARCH], {"name": "search"}, bundled_tokenizer)
     call = f"\n<function=search>\n<parameter=query>\n{value}\n</parameter>\n<parameter=max>\n4.5"
     call += "\n</parameter>\n<parameter=box>\n[1, 2]\n</parameter>\n</function>\n"
     constraint = Constraint(vocabulary, form)
@@ -354,7 +329,7 @@ def test_arguments_hold_any_text_but_their_end(
 
 
 def test_tools_that_cannot_be_called(bundled_tokenizer: Tokenizer) -> None:
-    with pytest.raises(ValueError, match=r"tool_choice: no such tool .*want auto, none, required"):
-        tool_form([NOW], "later", bundled_tokenizer)
+    with pytest.raises(ValueError, match=r"tool_choice: no such tool .*'later', want now"):
+        tool_form([NOW], {"name": "later"}, bundled_tokenizer)
     with pytest.raises(ValueError, match=r"tools: a name that no call can hold"):
         tool_form([{"name": "a>b"}], "auto", bundled_tokenizer)
