@@ -28,6 +28,8 @@ from bench_layers import layer_bench
 from bench_linear import copy_bench, int16_case, linear_bench, linear_case
 from cases import SIZES
 from harness import Launch, Runner, open_runner, run
+from packed_weights import FORMATS as PACKED
+from reference import FORMATS
 
 ROUNDS = 7  # the best one counts
 MEMORY_WEIGHTS = 256 << 20  # of a linear that no cache holds
@@ -104,7 +106,7 @@ def main() -> None:
     """Measure, print a table, write JSON if asked."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--size", choices=sorted(SIZES), default="tiny")
-    parser.add_argument("--format", choices=("f32", "f16", "bf16", "q8_0"), default="q8_0")
+    parser.add_argument("--format", choices=(*FORMATS, *PACKED), default="q8_0")
     parser.add_argument("--only", default="", help="part of the names of the cases to run")
     parser.add_argument("--gpu-launches", action="store_true", help="the table's rows for GPUs")
     parser.add_argument("--from-memory", action="store_true", help="add cases beyond the caches")

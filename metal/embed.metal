@@ -1,8 +1,8 @@
 // out[row] = table[ids[row]] as float. out (rows, dim), ids (rows), table (n_tokens, dim) in the
-// format of the name. Grid (1, rows), 32 threads: each takes every 32nd float4. An id outside the
+// format of the name. Grid (1, rows), 32 threads: each takes every 32nd run of 16. An id outside the
 // table gives a row of NaN, which no later kernel can mistake for a token.
 #include "kernel_args.h"
-#include "quant.h"
+#include "packed.h"
 
 template <typename Format>
 kernel void embed(device float* out [[buffer(0)]], device const int* ids [[buffer(1)]],
@@ -15,10 +15,13 @@ kernel void embed(device float* out [[buffer(0)]], device const int* ids [[buffe
   const bool known = id < args.n_tokens;
   device const uchar* source = table + (known ? id : 0u) * Format::row_bytes(args.dim);
   device float* target = out + row * args.dim;
-  for (uint i = 4 * lane; i < args.dim; i += 4 * 32) {
-    float4 values = Format::template unpack<float4>(source, i);
-    if (!known) values = float4(NAN);
-    *(device float4*)(target + i) = values;
+  for (uint i = 16 * lane; i < args.dim; i += 16 * 32) {
+    float4 values[4];
+    Format::unpack16(values, source, i);
+    for (uint j = 0; j < 4; j++) {
+      if (!known) values[j] = float4(NAN);
+      *(device float4*)(target + i + 4 * j) = values[j];
+    }
   }
 }
 
@@ -26,3 +29,4 @@ template [[host_name("embed_f32")]] [[kernel]] decltype(embed<FormatF32>) embed<
 template [[host_name("embed_f16")]] [[kernel]] decltype(embed<FormatF16>) embed<FormatF16>;
 template [[host_name("embed_bf16")]] [[kernel]] decltype(embed<FormatBF16>) embed<FormatBF16>;
 template [[host_name("embed_q8_0")]] [[kernel]] decltype(embed<FormatQ8_0>) embed<FormatQ8_0>;
+template [[host_name("embed_packed")]] [[kernel]] decltype(embed<FormatPacked>) embed<FormatPacked>;

@@ -25,6 +25,30 @@ namespace mtlqwen {
 // The logit of an id that edits forbid: the lowest finite float, for infinite ones are spoilt.
 #define MTLQWEN_FORBIDDEN -3.402823466e38f
 
+// Formats of weights that share their kernels, by their numbers in GGUF: the value of a function constant.
+enum PackedFormat : MTLQWEN_UINT {
+  kPackedQ4_0 = 2,
+  kPackedQ4_1 = 3,
+  kPackedQ5_0 = 6,
+  kPackedQ5_1 = 7,
+  kPackedQ2_K = 10,
+  kPackedQ3_K = 11,
+  kPackedQ4_K = 12,
+  kPackedQ5_K = 13,
+  kPackedQ6_K = 14,
+  kPackedIQ2_XXS = 16,
+  kPackedIQ2_XS = 17,
+  kPackedIQ3_XXS = 18,
+  kPackedIQ1_S = 19,
+  kPackedIQ4_NL = 20,
+  kPackedIQ3_S = 21,
+  kPackedIQ2_S = 22,
+  kPackedIQ4_XS = 23,
+  kPackedIQ1_M = 29,
+  kPackedMXFP4 = 39,
+  kPackedNVFP4 = 40,
+};
+
 // Counts of one pass. A second Pass, with rows = n_logit_rows, serves the kernels behind gather_rows.
 struct Pass {
   MTLQWEN_UINT rows;              // token rows

@@ -11,7 +11,7 @@
 // A row's result is the same bit for bit whatever kRows is and whichever rows share the pass: a dot
 // product keeps one sum for each element of the vector W and adds to them by fma in the order of k.
 #include "kernel_args.h"
-#include "quant.h"
+#include "packed.h"
 
 constant bool kAccumulate [[function_constant(1)]];  // add to out
 
@@ -51,12 +51,21 @@ inline void multiply_block(device float* out, device const float* in, device con
       for (uint byte = 0; !kSplit && byte < Format::row_bytes(kRun); byte += kLineBytes) {
         prefetch(row[o] + Format::row_bytes(k) + byte + kAheadBytes);
       }
+      W weights[kRun / kElements];
+      if constexpr (kSplit) {
+        Format::unpack16(weights, row[o], k);
+      } else {
 #pragma unroll
-      for (uint i = 0; i < kRun; i += kElements) {
-        const W weights = Format::template unpack<W>(row[o], k + i);
+        for (uint i = 0; i < kRun / kElements; i++) {
+          weights[i] = Format::template unpack<W>(row[o], k + i * kElements);
+        }
+      }
+#pragma unroll
+      for (uint i = 0; i < kRun / kElements; i++) {
 #pragma unroll
         for (uint r = 0; r < kRows; r++) {
-          sums[r][o] = multiply_add(weights, load_floats<W>(x[r] + k + i), sums[r][o]);
+          const W values = load_floats<W>(x[r] + k + i * kElements);
+          sums[r][o] = multiply_add(weights[i], values, sums[r][o]);
         }
       }
     }
@@ -101,11 +110,13 @@ linear_decode(device float* out [[buffer(0)]], device const float* in [[buffer(1
 #define MTLQWEN_INSTANCE(NAME, ...)                                                                \
   template [[host_name("linear_" NAME)]] [[kernel]] decltype(linear_decode<__VA_ARGS__>)           \
       linear_decode<__VA_ARGS__>;
-#define MTLQWEN_FORMAT(NAME, FORMAT)                                                               \
+#define MTLQWEN_SPLIT(NAME, FORMAT)                                                                \
   MTLQWEN_INSTANCE(NAME "_decode_split_1", FORMAT, true, 1, 4, float4, 16)                         \
   MTLQWEN_INSTANCE(NAME "_decode_split_2", FORMAT, true, 2, 4, float4, 16)                         \
   MTLQWEN_INSTANCE(NAME "_decode_split_4", FORMAT, true, 4, 2, float4, 16)                         \
-  MTLQWEN_INSTANCE(NAME "_decode_split_8", FORMAT, true, 8, 1, float4, 16)                         \
+  MTLQWEN_INSTANCE(NAME "_decode_split_8", FORMAT, true, 8, 1, float4, 16)
+#define MTLQWEN_FORMAT(NAME, FORMAT)                                                               \
+  MTLQWEN_SPLIT(NAME, FORMAT)                                                                      \
   MTLQWEN_INSTANCE(NAME "_decode_whole_1", FORMAT, false, 1, 8, Wide, 32)                          \
   MTLQWEN_INSTANCE(NAME "_decode_whole_2", FORMAT, false, 2, 4, Wide, 32)                          \
   MTLQWEN_INSTANCE(NAME "_decode_whole_4", FORMAT, false, 4, 4, Wide, 32)                          \
@@ -114,3 +125,4 @@ MTLQWEN_FORMAT("f32", FormatF32)
 MTLQWEN_FORMAT("f16", FormatF16)
 MTLQWEN_FORMAT("bf16", FormatBF16)
 MTLQWEN_FORMAT("q8_0", FormatQ8_0)
+MTLQWEN_SPLIT("packed", FormatPacked)

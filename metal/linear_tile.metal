@@ -8,7 +8,7 @@
 // rounded up, 32 * kSimdgroups threads. A row's result does not depend on the other rows: an output
 // is one chain of fragment products in the order of k.
 #include "kernel_args.h"
-#include "quant.h"
+#include "packed.h"
 #include "tile.h"
 
 constant uint kSimdgroups [[function_constant(0)]];  // of a threadgroup
@@ -26,8 +26,10 @@ enum : uint {
 template <typename Format>
 static void unpack_tile(threadgroup float* tile, device const uchar* row, uint k, uint lane) {
   threadgroup float* target = tile + lane * kTileStride;
-  for (uint i = 0; i < kTileK; i += 4) {
-    *(threadgroup float4*)(target + i) = Format::template unpack<float4>(row, k + i);
+  for (uint i = 0; i < kTileK; i += 16) {
+    float4 weights[4];
+    Format::unpack16(weights, row, k + i);
+    for (uint j = 0; j < 4; j++) *(threadgroup float4*)(target + i + 4 * j) = weights[j];
   }
 }
 
@@ -92,3 +94,4 @@ MTLQWEN_FORMAT("f32", FormatF32)
 MTLQWEN_FORMAT("f16", FormatF16)
 MTLQWEN_FORMAT("bf16", FormatBF16)
 MTLQWEN_FORMAT("q8_0", FormatQ8_0)
+MTLQWEN_FORMAT("packed", FormatPacked)

@@ -21,12 +21,7 @@ kernel void mlp_int16(device uchar* out [[buffer(0)]], device const uchar* in [[
     device const uchar* x = in + row * int16_row_bytes(args.k);
     const float g = dot_row<Format>(x, gate + offset, args.k);
     const float result = g * sigmoid(g) * dot_row<Format>(x, up + offset, args.k);
-    // From one element a lane to four in each of the first eight lanes.
-    const ushort from = lane % 8 * 4;
-    const float4 four = float4(simd_shuffle(result, from), simd_shuffle(result, from + 1),
-                               simd_shuffle(result, from + 2), simd_shuffle(result, from + 3));
-    const uint first = lane < 8 ? group.x * kInt16Qblock + from : args.n;
-    int16_quantise(out + row * int16_row_bytes(args.n), args.n, first, four, lane);
+    store_int16(out + row * int16_row_bytes(args.n), args.n, group.x, result, lane);
   }
 }
 

@@ -1,14 +1,22 @@
-// Weight formats. Each is a struct with the same two members, and a kernel is a template over it:
+// Weight formats. Each is a struct with the same members, and a kernel is a template over it:
 //   row_bytes(k)           bytes of a row of k elements (k is a multiple of 32)
 //   unpack<W>(row, first)  as many elements as W holds, from `first` on, exactly; `first` is a
 //                          multiple of that count
+//   unpack16(out, row, first)  16 elements; packed.h has formats with this one alone
 // Loads are as wide as the format's alignment allows (csrc/io/format.hpp, FormatInfo::alignment).
 #pragma once
 #include "wide.h"
 
 enum : uint { kQblock = 32 };  // elements that share a scale; every k is a multiple of it
 
-struct FormatF32 {
+template <typename Format>
+struct Unpack16 {
+  static void unpack16(thread float4* out, device const uchar* row, uint first) {
+    for (uint i = 0; i < 4; i++) out[i] = Format::template unpack<float4>(row, first + 4 * i);
+  }
+};
+
+struct FormatF32 : Unpack16<FormatF32> {
   static ulong row_bytes(uint k) { return 4ul * k; }
 
   template <typename W>
@@ -17,7 +25,7 @@ struct FormatF32 {
   }
 };
 
-struct FormatF16 {
+struct FormatF16 : Unpack16<FormatF16> {
   static ulong row_bytes(uint k) { return 2ul * k; }
 
   template <typename W>
@@ -27,7 +35,7 @@ struct FormatF16 {
 };
 
 // The upper half of a float.
-struct FormatBF16 {
+struct FormatBF16 : Unpack16<FormatBF16> {
   static ulong row_bytes(uint k) { return 2ul * k; }
 
   template <typename W>
@@ -38,7 +46,7 @@ struct FormatBF16 {
 
 // GGUF Q8_0: a half scale and 32 int8, 34 bytes: only 2-byte aligned. The product of an 11-bit and
 // an 8-bit significand fits a float, so unpacking does not round.
-struct FormatQ8_0 {
+struct FormatQ8_0 : Unpack16<FormatQ8_0> {
   enum : uint { kQblockBytes = 34 };
 
   static ulong row_bytes(uint k) { return ulong(k / kQblock) * kQblockBytes; }

@@ -7,6 +7,8 @@
 #include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
+#include <cctype>
 #include <cstring>
 
 #include "bind.hpp"
@@ -96,14 +98,25 @@ nb::dict to_dict(const LinearLaunch& launch) {
   return result;
 }
 
+// As files spell it, but for the case.
 Format to_format(const std::string& name) {
-  for (const Format known : {Format::kF32, Format::kF16, Format::kBF16, Format::kQ8_0}) {
-    if (info(known).kernel_name == name) return known;
+  const auto is_same = [](char a, char b) { return std::tolower(a) == std::tolower(b); };
+  for (const FormatInfo& known : formats()) {
+    if (std::ranges::equal(known.name, name, is_same)) return known.format;
   }
   throw std::invalid_argument("no such format: " + name);
 }
 
-// The launch table's choice for a weight format as kernels spell it.
+// Names of the formats that share their kernels.
+std::vector<std::string> packed_formats() {
+  std::vector<std::string> names;
+  for (const FormatInfo& format : formats()) {
+    if (format.is_packed()) names.emplace_back(format.name);
+  }
+  return names;
+}
+
+// The launch table's choice for a weight format.
 nb::dict choose(const std::string& format, uint32_t n, uint32_t k, uint32_t rows, bool software,
                 bool deterministic, bool int16) {
   const LinearDevice device{.software = software, .deterministic = deterministic, .int16 = int16};
@@ -114,7 +127,8 @@ nb::dict choose(const std::string& format, uint32_t n, uint32_t k, uint32_t rows
 nb::dict choose_fused(const std::string& format, uint32_t n, uint32_t k, uint32_t rows,
                       bool software, bool int16) {
   const LinearDevice device{.software = software, .int16 = int16};
-  const LinearLaunch* launch = choose_mlp(to_format(format), n, k, rows, device);
+  const Format both = to_format(format);
+  const LinearLaunch* launch = choose_mlp(both, both, n, k, rows, device);
   return launch ? to_dict(*launch) : nb::dict();
 }
 
@@ -130,6 +144,7 @@ void init_testing(nb::module_& testing) {
       .def_prop_ro("kernel_names", &KernelRunner::kernel_names);
   testing.def("choose_linear", &choose, "format"_a, "n"_a, "k"_a, "rows"_a, "software"_a,
               "deterministic"_a = false, "int16"_a = false);
+  testing.def("packed_formats", &packed_formats);
   testing.def("choose_mlp", &choose_fused, "format"_a, "n"_a, "k"_a, "rows"_a, "software"_a,
               "int16"_a);
   testing.def("set_pass_rows", &Engine::set_pass_rows, nb::arg("engine"), nb::arg("rows"));

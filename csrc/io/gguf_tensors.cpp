@@ -14,30 +14,25 @@ namespace mtlqwen {
 namespace {
 
 std::optional<Format> format_of(uint32_t type) {
-  switch (type) {
-  case 0:
-    return Format::kF32;
-  case 1:
-    return Format::kF16;
-  case 8:
-    return Format::kQ8_0;
-  case 30:
-    return Format::kBF16;
-  default:
-    return std::nullopt;
+  for (const FormatInfo& known : formats()) {
+    if (known.gguf_type == type) return known.format;
   }
+  return std::nullopt;
 }
 
-// Names of the types by id, empty where none is known (ggml.h of llama.cpp; 4, 5, 31-33 and 36-38
-// were withdrawn).
+// Of types that do not run (ggml.h of llama.cpp); the number of one that is not known.
 std::string type_name(uint32_t type) {
-  static constexpr std::array<std::string_view, 42> kNames = {
-      "F32",     "F16",   "Q4_0",   "Q4_1",  "",      "",       "Q5_0", "Q5_1",    "Q8_0",
-      "Q8_1",    "Q2_K",  "Q3_K",   "Q4_K",  "Q5_K",  "Q6_K",   "Q8_K", "IQ2_XXS", "IQ2_XS",
-      "IQ3_XXS", "IQ1_S", "IQ4_NL", "IQ3_S", "IQ2_S", "IQ4_XS", "I8",   "I16",     "I32",
-      "I64",     "F64",   "IQ1_M",  "BF16",  "",      "",       "",     "TQ1_0",   "TQ2_0",
-      "",        "",      "",       "MXFP4", "NVFP4", "Q1_0"};
-  if (type < kNames.size() && !kNames[type].empty()) return std::string(kNames[type]);
+  struct Named {
+    uint32_t type;
+    std::string_view name;
+  };
+  static constexpr std::array kOthers = {Named{9, "Q8_1"}, Named{15, "Q8_K"},  Named{24, "I8"},
+                                         Named{25, "I16"}, Named{26, "I32"},   Named{27, "I64"},
+                                         Named{28, "F64"}, Named{34, "TQ1_0"}, Named{35, "TQ2_0"},
+                                         Named{41, "Q1_0"}};
+  for (const Named& other : kOthers) {
+    if (other.type == type) return std::string(other.name);
+  }
   return concat("type ", type);
 }
 

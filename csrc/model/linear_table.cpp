@@ -10,7 +10,7 @@ namespace mtlqwen {
 namespace {
 
 constexpr uint32_t kSimdWidth = 32;
-constexpr uint32_t kLinearK = 32;             // every kernel takes multiples of it
+constexpr uint32_t kLinearK = 32;             // every kernel takes multiples of it, or of a qblock
 constexpr uint32_t kTileOutputs = 32;         // of a simdgroup of a tile kernel
 constexpr uint32_t kTileBytes = 32 * 36 * 4;  // of its threadgroup memory
 constexpr uint32_t kTileSimdgroups = 2;
@@ -98,21 +98,37 @@ constexpr Names kQ8_0{
     {"linear_q8_0_decode_split_1", "linear_q8_0_decode_split_2", "linear_q8_0_decode_split_4"},
     {"linear_q8_0_tile_8", "linear_q8_0_tile_16", "linear_q8_0_tile_32"}};
 
-// By value of Format.
+constexpr Names kPacked{{},
+                        {"linear_packed_decode_split_1", "linear_packed_decode_split_2",
+                         "linear_packed_decode_split_4"},
+                        {"linear_packed_tile_8", "linear_packed_tile_16", "linear_packed_tile_32"}};
+
+// By value of Format; the last one is for packed formats.
 constexpr std::array kSoftware{software_table(kF32), software_table(kF16), software_table(kBF16),
                                software_table(kQ8_0)};
-constexpr std::array kGpu{gpu_table(kF32), gpu_table(kF16), gpu_table(kBF16), gpu_table(kQ8_0)};
-constexpr Int16Table kInt16Q8_0{
-    {{int16("linear_q8_0_int16_row", 1, 64), int16("linear_q8_0_int16_panel", kPassRows, 32)}},
-    {{int16("mlp_q8_0_int16_row", 1, kMlpOutputs),
-      int16("mlp_q8_0_int16_panel", kPassRows, kMlpOutputs)}}};
+constexpr std::array kGpu{gpu_table(kF32), gpu_table(kF16), gpu_table(kBF16), gpu_table(kQ8_0),
+                          gpu_table(kPacked)};
+// Weights are unpacked once for all rows: it is as slow for one row as for few.
+constexpr std::array kSoftwarePacked{
+    LinearLaunch{"linear_packed_whole", kPassRows, kPassRows, 64, kSimdWidth}};
+constexpr Int16Table int16_table(std::string_view linear_row, std::string_view linear_panel,
+                                 std::string_view mlp_row, std::string_view mlp_panel) {
+  return {{{int16(linear_row, 1, 64), int16(linear_panel, kPassRows, 32)}},
+          {{int16(mlp_row, 1, kMlpOutputs), int16(mlp_panel, kPassRows, kMlpOutputs)}}};
+}
+constexpr Int16Table kInt16Q8_0 = int16_table("linear_q8_0_int16_row", "linear_q8_0_int16_panel",
+                                              "mlp_q8_0_int16_row", "mlp_q8_0_int16_panel");
+constexpr Int16Table kInt16Packed =
+    int16_table("linear_packed_int16_row", "linear_packed_int16_panel", "mlp_packed_int16_row",
+                "mlp_packed_int16_panel");
 static_assert(static_cast<uint32_t>(Format::kF32) == 0 && static_cast<uint32_t>(Format::kF16) == 1);
 static_assert(static_cast<uint32_t>(Format::kBF16) == 2 &&
               static_cast<uint32_t>(Format::kQ8_0) == 3);
 
 const Int16Table* int16_table(Format format, LinearDevice device) {
   const bool wanted = device.int16 && device.software && !device.deterministic;
-  return wanted && format == Format::kQ8_0 ? &kInt16Q8_0 : nullptr;
+  if (!wanted || format < Format::kQ8_0) return nullptr;
+  return info(format).is_packed() ? &kInt16Packed : &kInt16Q8_0;
 }
 
 // The first that is wide enough, else the last.
@@ -125,10 +141,12 @@ const LinearLaunch& choose(std::span<const LinearLaunch> launches, uint32_t rows
   return found == launches.end() ? launches.back() : *found;
 }
 
-void check_shape(uint32_t n, uint32_t k) {
-  if (k == 0 || k % kLinearK != 0 || n == 0) {
-    throw ModelError(concat("[model] linear layer: shape unsupported (got ", n, " x ", k,
-                            ", want columns in multiples of ", kLinearK, "); use another model"));
+void check_shape(Format format, uint32_t n, uint32_t k) {
+  const uint32_t step = std::max(kLinearK, info(format).qblock_elements);
+  if (k == 0 || k % step != 0 || n == 0) {
+    throw ModelError(concat("[model] linear layer: shape unsupported (got ", n, " x ", k, " of ",
+                            info(format).name, ", want columns in multiples of ", step,
+                            "); use another model"));
   }
 }
 
@@ -138,24 +156,31 @@ Constants LinearLaunch::constants() const {
   return {{.index = kSimdgroupsConstant, .value = std::max(threads / kSimdWidth, 1U)}};
 }
 
+Constants format_constants(Format format, uint32_t index) {
+  return {{.index = index, .value = info(format).gguf_type}};
+}
+
 std::span<const LinearLaunch> linear_launches(Format format, LinearDevice device) {
   if (const Int16Table* table = int16_table(format, device)) return table->linear;
+  const bool packed = info(format).is_packed();
   const auto index = static_cast<size_t>(format);
-  if (device.software) return kSoftware.at(index);
-  return kGpu.at(index);
+  if (!device.software) return packed ? kGpu.back() : kGpu.at(index);
+  if (packed) return kSoftwarePacked;
+  return kSoftware.at(index);
 }
 
 const LinearLaunch& choose_linear(Format format, uint32_t n, uint32_t k, uint32_t rows,
                                   LinearDevice device) {
-  check_shape(n, k);
+  check_shape(format, n, k);
   return choose(linear_launches(format, device), rows, device);
 }
 
-const LinearLaunch* choose_mlp(Format format, uint32_t n, uint32_t k, uint32_t rows,
+const LinearLaunch* choose_mlp(Format gate, Format up, uint32_t n, uint32_t k, uint32_t rows,
                                LinearDevice device) {
-  check_shape(n, k);
-  const Int16Table* table = int16_table(format, device);
-  if (!table || n % kMlpOutputs != 0) return nullptr;
+  check_shape(gate, n, k);
+  check_shape(up, n, k);
+  const Int16Table* table = int16_table(gate, device);
+  if (!table || table != int16_table(up, device) || n % kMlpOutputs != 0) return nullptr;
   return &choose(table->mlp, rows, device);
 }
 

@@ -23,8 +23,7 @@ bool Recorder::reads_int16(const Matrix& matrix) const {
 }
 
 bool Recorder::fuses_mlp(const Matrix& gate, const Matrix& up) const {
-  return gate.format == up.format &&
-         choose_mlp(gate.format, gate.n, gate.k, 1, linear_device(int16_)) != nullptr;
+  return choose_mlp(gate.format, up.format, gate.n, gate.k, 1, linear_device(int16_)) != nullptr;
 }
 
 void Recorder::bind(Launch& launch, const std::vector<Binding>& bindings, const Span& args) const {
@@ -45,8 +44,8 @@ void Recorder::add(const Simple& simple, const Span& args) {
                 .serves = simple.serves,
                 .per_split = simple.per_split,
                 .traffic = simple.traffic};
-  launch.variants = {
-      {.pipeline = &device_.pipelines().get(simple.kernel), .groups_x = simple.groups_x}};
+  launch.variants = {{.pipeline = &device_.pipelines().get(simple.kernel, simple.constants),
+                      .groups_x = simple.groups_x}};
   bind(launch, simple.bindings, args);
   program_.add(std::move(launch));
 }
@@ -55,7 +54,8 @@ void Recorder::embed(const Activation& out_rows, const Matrix& table) {
   const std::string kernel = concat("embed_", info(table.format).kernel_name);
   add({.kernel = kernel,
        .bindings = {out(out_rows.span), in(pass_.input_ids), in(table.span)},
-       .traffic = {.per_count = float_bytes(out_rows.cols) + table.span.bytes / table.n}},
+       .traffic = {.per_count = float_bytes(out_rows.cols) + table.span.bytes / table.n},
+       .constants = format_constants(table.format)},
       EmbedArgs{.dim = out_rows.cols, .n_tokens = table.n});
 }
 
@@ -81,11 +81,12 @@ void Recorder::rms_norm(const Activation& out_rows, const Activation& in_rows, S
 }
 
 template <class Choose>
-void Recorder::add_variants(Launch& launch, uint32_t n, bool accumulates, const Choose& choose) {
+void Recorder::add_variants(Launch& launch, uint32_t n, const Constants& more,
+                            const Choose& choose) {
   for (uint32_t rows = 1; rows <= kPassRows; ++rows) {
     const LinearLaunch& choice = choose(rows);
     Constants constants = choice.constants();
-    constants.push_back({.index = kAccumulateConstant, .value = accumulates});
+    constants.insert(constants.end(), more.begin(), more.end());
     const Variant variant{.pipeline = &device_.pipelines().get(choice.kernel, constants),
                           .groups_x = static_cast<uint32_t>(ceil_div(n, choice.outputs_per_group)),
                           .rows_per_group = choice.rows_per_group,
@@ -105,7 +106,9 @@ void Recorder::linear(const Activation& out_rows, const Activation& in_rows, con
                 .count = count,
                 .traffic = {.once = matrix.span.bytes,
                             .per_count = in_bytes + float_bytes((accumulate ? 2 : 1) * matrix.n)}};
-  add_variants(launch, matrix.n, accumulate, [&](uint32_t rows) -> const LinearLaunch& {
+  Constants constants = format_constants(matrix.format);
+  constants.push_back({.index = kAccumulateConstant, .value = accumulate});
+  add_variants(launch, matrix.n, constants, [&](uint32_t rows) -> const LinearLaunch& {
     return choose_linear(matrix.format, matrix.n, matrix.k, rows, linear_device(int16));
   });
   const Binding result{.span = out_rows.span,
@@ -120,8 +123,12 @@ void Recorder::mlp(const Activation& out_rows, const Activation& in_rows, const 
   Launch launch{.pass = pass_.index,
                 .traffic = {.once = gate.span.bytes + up.span.bytes,
                             .per_count = int16_row_bytes(gate.k) + int16_row_bytes(gate.n)}};
-  add_variants(launch, gate.n, false, [&](uint32_t rows) -> const LinearLaunch& {
-    return *choose_mlp(gate.format, gate.n, gate.k, rows, linear_device(int16_));
+  Constants constants = format_constants(gate.format);
+  for (const Constant& more : format_constants(up.format, kUpFormatConstant)) {
+    constants.push_back(more);
+  }
+  add_variants(launch, gate.n, constants, [&](uint32_t rows) -> const LinearLaunch& {
+    return *choose_mlp(gate.format, up.format, gate.n, gate.k, rows, linear_device(int16_));
   });
   bind(launch, {out(out_rows.int16), in(in_rows.int16), in(gate.span), in(up.span)},
        args_.put(LinearArgs{.k = gate.k, .n = gate.n}));

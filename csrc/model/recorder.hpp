@@ -141,11 +141,12 @@ class Recorder {
     Traffic traffic{};
     bool per_split = false;
     QueryRows serves{};
+    Constants constants{};
   };
   [[nodiscard]] LinearDevice linear_device(bool int16) const;
-  // One variant for each LinearLaunch that choose(rows) gives.
+  // One variant for each LinearLaunch that choose(rows) gives, with `more` constants.
   template <class Choose>
-  void add_variants(Launch& launch, uint32_t n, bool accumulates, const Choose& choose);
+  void add_variants(Launch& launch, uint32_t n, const Constants& more, const Choose& choose);
   void attention_split(const AttentionTensors& tensors, const AttentionArgs& args,
                        const Traffic& traffic);
   void add(const Simple& simple, const Span& args);

@@ -15,7 +15,7 @@ struct Activation {
 };
 
 // Bytes of an int16 row of `cols` elements.
-[[nodiscard]] constexpr uint64_t int16_row_bytes(uint32_t cols) { return uint64_t{cols / 32} * 68; }
+[[nodiscard]] constexpr uint64_t int16_row_bytes(uint32_t cols) { return uint64_t{cols / 32} * 76; }
 
 // A weight matrix: (n, k) in its file's format, row-major.
 struct Matrix {

@@ -12,6 +12,7 @@ namespace mtlqwen {
 namespace {
 
 constexpr std::string_view kConv = ".conv1d.weight";
+constexpr std::string_view kWeight = ".weight";
 
 std::string to_text(const std::vector<uint64_t>& shape) {
   std::string out = "[";
@@ -74,17 +75,35 @@ TensorFiles::Place TensorFiles::place(std::string_view name,
     }
     if (const auto found = files_[i].unsupported.find(spelled);
         found != files_[i].unsupported.end()) {
-      throw ModelError(concat("[weights] ", spelled, ": format does not run (got ",
-                              found->second.format, ", want F32, F16, BF16 or Q8_0); take a Q8_0 ",
-                              ".gguf file or the original checkpoint"));
+      throw ModelError(
+          concat("[weights] ", spelled, ": format does not run (got ", found->second.format,
+                 ", want F32, F16, BF16",
+                 gguf_ ? ", Q4_0 to Q8_0, Q2_K to Q6_K, IQ1_S to IQ4_XS, MXFP4 or NVFP4" : "",
+                 "); take a Q8_0 .gguf file or the original checkpoint"));
     }
   }
   throw ModelError(concat("[weights] ", spelled, ": missing in ", path_.string(), " (want ",
                           to_text(shape), "); the model is not complete"));
 }
 
+// NVFP4 files of other programs multiply a matrix by a number beside it.
+void TensorFiles::refuse_factor(std::string_view matrix) const {
+  if (!gguf_ || !matrix.ends_with(kWeight)) return;
+  const std::string name = concat(matrix.substr(0, matrix.size() - kWeight.size()), ".scale");
+  for (const WeightFile& file : files_) {
+    const auto found = file.tensors.find(name);
+    if (found == file.tensors.end() || info(found->second.format).qblock_elements != 1) continue;
+    const TensorInfo& tensor = found->second;
+    const float factor = load(file.file.bytes().data() + tensor.offset, tensor.format);
+    if (factor == 1.0F) continue;
+    throw ModelError(concat("[weights] ", name, ": factor of a matrix does not run (got ", factor,
+                            ", want 1); take a file in another format"));
+  }
+}
+
 MatrixRef TensorFiles::matrix(std::string_view name, uint64_t rows, uint64_t cols) const {
   const auto [file, tensor] = place(name, {rows, cols});
+  refuse_factor(tensor->name);
   return {
       .file = file, .offset = tensor->offset, .format = tensor->format, .rows = rows, .cols = cols};
 }

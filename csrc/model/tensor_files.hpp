@@ -75,6 +75,7 @@ class TensorFiles {
     const TensorInfo* tensor;
   };
   [[nodiscard]] Place place(std::string_view name, const std::vector<uint64_t>& shape) const;
+  void refuse_factor(std::string_view matrix) const;
   [[nodiscard]] Place vector_place(std::string_view name, uint64_t count) const;
 
   std::filesystem::path path_;

@@ -13,7 +13,7 @@ using namespace mtlqwen::testing;
 namespace {
 
 enum : uint32_t { kU8, kI8, kU16, kI16, kU32, kI32, kF32, kBool, kText, kList, kU64, kI64, kF64 };
-enum : uint32_t { kTypeF32 = 0, kTypeQ4_0 = 2, kTypeQ8_0 = 8 };
+enum : uint32_t { kTypeF32 = 0, kTypeQ8_0 = 8, kTypeQ4_K = 12, kTypeQ8_K = 15 };
 
 constexpr uint64_t kHuge = 1ULL << 60;
 constexpr uint64_t kModest = 1U << 16;  // no case here holds more than a few hundred bytes
@@ -51,7 +51,7 @@ Bytes whole_file() {
   out.text("empty").put(kList).put(kU32).put<uint64_t>(0);
   add_tensor(out, "plain", {2, 3}, kTypeF32, 0);
   add_tensor(out, "packed", {64, 2}, kTypeQ8_0, 32);
-  add_tensor(out, "other", {32}, kTypeQ4_0, 192);
+  add_tensor(out, "other", {32}, kTypeQ8_K, 192);
   return out.pad_to(32).zeros(32 + 2 * 2 * 34 + 24 + 18);
 }
 
@@ -76,7 +76,7 @@ void reads_everything() {
   check_equal(packed.bytes, 2U * 2U * 34U);
   check_equal((packed.offset - file.weights.tensors.at("plain").offset), 32U);
   check_equal(packed.offset % 32, 0U);
-  check_equal(file.weights.unsupported.at("other").format, "Q4_0");
+  check_equal(file.weights.unsupported.at("other").format, "Q8_K");
 }
 
 void getters_name_key_and_values() {
@@ -98,7 +98,7 @@ void getters_name_key_and_values() {
 void refuses_every_truncation() {
   const TempDirectory directory;
   Bytes file = whole_file();
-  const size_t needed = file.size() - 24 - 18 + 24 + 1;  // of Q4_0 only the start is checked
+  const size_t needed = file.size() - 24 - 18 + 24 + 1;  // of Q8_K only the start is checked
   for (size_t count = 0; count < needed; ++count) {
     largest_allocation = 0;
     check_throws<FormatError>([&] { return read_gguf(directory.write("a.gguf", file, count)); },
@@ -185,15 +185,17 @@ void refuses_bad_tensors() {
   refused("t", {1ULL << 32, 1ULL << 32}, kTypeF32, 0, "overflows");
   refused("t", {1ULL << 63}, kTypeF32, 0, "overflows");
   refused("t", {33}, kTypeQ8_0, 0, "do not fill");
+  refused("t", {128}, kTypeQ4_K, 0,
+          "do not fill their Q4_K qblocks (got 128, want a multiple of 256)");
   refused("t", {32}, kTypeF32, 7, "not aligned");
   refused("t", {32}, kTypeF32, 2048, "leaves the file");
   refused("t", {32}, kTypeF32, 1024 - 96, "leaves the file");
   refused("t", {32}, kTypeF32, ~0ULL - 31, "leaves the file");
   refused("t", {1ULL << 40}, kTypeF32, 0, "leaves the file");
-  refused("t", {32}, kTypeQ4_0, 1ULL << 40, "leaves the file");
+  refused("t", {32}, kTypeQ8_K, 1ULL << 40, "leaves the file");
   Bytes twice = header(2, 0);
   add_tensor(twice, "t", {8}, kTypeF32, 0);
-  add_tensor(twice, "t", {8}, kTypeQ4_0, 32);
+  add_tensor(twice, "t", {8}, kTypeQ8_K, 32);
   expect_refused(twice.pad_to(32).zeros(128), "occurs twice");
   Bytes shared = header(2, 0);
   add_tensor(shared, "a", {16}, kTypeF32, 0);
@@ -204,10 +206,10 @@ void refuses_bad_tensors() {
 void names_unknown_types() {
   const TempDirectory directory;
   Bytes file = header(2, 0, 2);
-  add_tensor(file, "a", {256}, 12, 0);
+  add_tensor(file, "a", {256}, kTypeQ8_K, 0);
   add_tensor(file, "b", {256}, 4000000000U, 0);
   const GgufFile read = read_gguf(directory.write("a.gguf", file.pad_to(32).zeros(64)));
-  check_equal(read.weights.unsupported.at("a").format, "Q4_K");
+  check_equal(read.weights.unsupported.at("a").format, "Q8_K");
   check_equal(read.weights.unsupported.at("b").format, "type 4000000000");
 }
 

@@ -120,10 +120,10 @@ def test_a_quantisation_without_kernels_is_named(tmp_path: Path) -> None:
     raw = path.read_bytes()
     name = b"blk.0.ffn_up.weight"
     place = raw.index(name) + len(name) + 4 + 2 * 8  # dimension count, two dimensions
-    path.write_bytes(raw[:place] + (12).to_bytes(4, "little") + raw[place + 4 :])
+    path.write_bytes(raw[:place] + (34).to_bytes(4, "little") + raw[place + 4 :])
     with pytest.raises(ModelError) as caught:
         resolve(path)
-    assert "blk.0.ffn_up.weight: format does not run (got Q4_K, want F32" in str(caught.value)
+    assert "blk.0.ffn_up.weight: format does not run (got TQ1_0, want F32" in str(caught.value)
 
 
 def test_a_quantised_vector_is_refused(tmp_path: Path) -> None:

@@ -25,10 +25,10 @@ inline uint digest(device const uint* x, uint n) {
 }
 
 // Words of an int16 row (metal/int16.h).
-inline uint int16_words(uint k) { return k / 32 * 17; }
+inline uint int16_words(uint k) { return k / 32 * 19; }
 
 // Stores the hashes of 32 elements as qblock number `qblock` of an int16 row: two to a word of
-// quants, all of them in the word of the scale.
+// quants, all of them in the words of the scale and of the sums.
 inline void store_qblock(device uint* row, uint k, uint qblock, thread const uint* x) {
   uint all = 0;
   for (uint word = 0; word < 16; word++) {
@@ -37,6 +37,9 @@ inline void store_qblock(device uint* row, uint k, uint qblock, thread const uin
     all += sum * odd(mix(word, 16));
   }
   row[k / 2 + qblock] = mix(all, qblock);
+  for (uint part = 0; part < 2; part++) {
+    row[k / 2 + k / 32 + 2 * qblock + part] = mix(all, k + 2 * qblock + part);
+  }
 }
 
 inline uint row_position(uint row, device const QueryArgs& query) {

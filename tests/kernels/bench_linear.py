@@ -9,6 +9,7 @@ import numpy as np
 from cases import SIZES, EmbedCase, linear_buffers
 from cases_int16 import Int16Case, Int16Kernel, random_launch
 from harness import Launch
+from packed_weights import format_constants
 from reference import random_weights
 
 COPY_BYTES = 128 << 20  # more than the caches of any machine we know
@@ -44,10 +45,10 @@ def linear_case(fmt: str, rows: int, n: int, k: int, software: bool) -> LinearBe
         groups=(-(-n // choice["outputs_per_group"]), -(-rows // choice["rows_per_group"])),
         threads=choice["threads"],
         threadgroup_bytes=choice["threadgroup_bytes"],
-        constants={0: choice["simdgroups"], 1: False},
+        constants={0: choice["simdgroups"], 1: False, **format_constants(fmt)},
     )
     return LinearBench(
-        name=f"{choice['kernel']}-{rows}x{n}x{k}",
+        name=f"{choice['kernel']}-{fmt}-{rows}x{n}x{k}",
         launches=[launch],
         moved_bytes=out.nbytes + x.nbytes + stored.nbytes,
         macs=rows * n * k,
@@ -66,7 +67,7 @@ def int16_case(fmt: str, rows: int, n: int, k: int, mlp: bool = False) -> Linear
     kernel = Int16Kernel(role, family, choice["rows_per_group"], choice["outputs_per_group"])
     launch = random_launch(Int16Case(fmt=fmt, kernel=kernel, rows=rows, n=n, k=k))
     return LinearBench(
-        name=f"{choice['kernel']}-{rows}x{n}x{k}",
+        name=f"{choice['kernel']}-{fmt}-{rows}x{n}x{k}",
         launches=[launch],
         moved_bytes=sum(buffer.nbytes for buffer in launch.buffers),
         macs=rows * n * k * (2 if mlp else 1),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from harness import Buffer, Launch
+from packed_weights import format_constants, kernel_format
 from reference import FORMATS, random_weights
 
 SIMDGROUPS = 0  # function constants of metal/linear_*.metal
@@ -35,6 +36,10 @@ class LinearKernel:
         """Of a threadgroup."""
         return -(-self.threads // 32)
 
+    def name(self, fmt: str) -> str:
+        """Of the kernel of a format."""
+        return f"linear_{kernel_format(fmt)}_{self.family}_{self.width}"
+
     def chain(self, k: int) -> int:
         """Roundings of the longest path from a product to the result."""
         if self.family == "decode_whole":
@@ -49,13 +54,15 @@ class LinearKernel:
         """The dispatch over (rows, n) outputs."""
         groups = (-(-n // self.outputs_per_group), -(-rows // self.width))
         return Launch(
-            kernel=f"linear_{fmt}_{self.family}_{self.width}",
+            kernel=self.name(fmt),
             buffers=buffers,
             groups=groups,
             threads=self.threads,
             threadgroup_bytes=TILE_BYTES * self.simdgroups if self.family == "tile" else 0,
-            constants={SIMDGROUPS: self.simdgroups, ACCUMULATE: accumulate},
-        )
+            constants={
+                SIMDGROUPS: self.simdgroups, ACCUMULATE: accumulate, **format_constants(fmt)
+            },
+        )  # fmt: skip
 
 
 WHOLE = {w: LinearKernel("decode_whole", w, o) for w, o in ((1, 8), (2, 4), (4, 4), (8, 2))}
@@ -77,7 +84,7 @@ class LinearCase:
 
     def __str__(self) -> str:
         """Name in test ids and benchmark tables."""
-        name = f"linear_{self.fmt}_{self.kernel.family}_{self.kernel.width}"
+        name = f"{self.kernel.name(self.fmt)}-{self.fmt}"
         return f"{name}-{self.rows}x{self.n}x{self.k}" + ("-add" if self.accumulate else "")
 
 
@@ -158,13 +165,18 @@ class EmbedCase:
 
     def __str__(self) -> str:
         """Name in test ids and benchmark tables."""
-        return f"embed_{self.fmt}-{self.rows}x{self.dim}"
+        return f"embed_{kernel_format(self.fmt)}-{self.fmt}-{self.rows}x{self.dim}"
 
     def launch(self, out: Buffer, ids: Buffer, stored: Buffer) -> Launch:
         """The dispatch over all rows."""
         args = np.array([self.dim, self.n_tokens], np.uint32)
         buffers = [out, ids, stored, args, pass_of(self.rows)]
-        return Launch(kernel=f"embed_{self.fmt}", buffers=buffers, groups=(1, self.rows))
+        return Launch(
+            kernel=f"embed_{kernel_format(self.fmt)}",
+            buffers=buffers,
+            groups=(1, self.rows),
+            constants=format_constants(self.fmt),
+        )
 
 
 def embed_cases() -> Iterator[EmbedCase]:

@@ -9,6 +9,7 @@ import numpy as np
 from cases import ACCUMULATE, SIZES, pass_of
 from harness import Buffer, Launch
 from int16_rows import QBLOCK, empty_rows, quantise
+from packed_weights import UP_FORMAT, format_constants, kernel_format
 from reference import random_weights
 
 FORMATS = ("q8_0",)
@@ -29,15 +30,26 @@ class Int16Kernel:
         """Name in test ids."""
         return f"{self.role}_{self.family}"
 
+    def name(self, fmt: str) -> str:
+        """Of the kernel of a format."""
+        return f"{self.role}_{kernel_format(fmt)}_int16_{self.family}"
+
     def launch(
-        self, fmt: str, buffers: list[Buffer], rows: int, n: int, accumulate: bool = False
+        self,
+        fmt: str,
+        buffers: list[Buffer],
+        rows: int,
+        n: int,
+        accumulate: bool = False,
+        up: str = "",
     ) -> Launch:
-        """The dispatch over (rows, n) outputs."""
+        """The dispatch over (rows, n) outputs; `up` is the second format where it differs."""
+        constants = format_constants(fmt) | format_constants(up or fmt, UP_FORMAT)
         return Launch(
-            kernel=f"{self.role}_{fmt}_int16_{self.family}",
+            kernel=self.name(fmt),
             buffers=buffers,
             groups=(-(-n // self.outputs), -(-rows // self.rows)),
-            constants={ACCUMULATE: accumulate} if self.role == "linear" else {},
+            constants={ACCUMULATE: accumulate, **constants} if self.role == "linear" else constants,
         )
 
 
@@ -69,7 +81,7 @@ class Int16Case:
 
     def __str__(self) -> str:
         """Name in test ids and benchmark tables."""
-        name = f"{self.kernel.role}_{self.fmt}_int16_{self.kernel.family}"
+        name = f"{self.kernel.name(self.fmt)}-{self.fmt}"
         return f"{name}-{self.rows}x{self.n}x{self.k}" + ("-add" if self.accumulate else "")
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
+from cases import LinearCase, linear_buffers, random_linear
 from cases_attention import AttentionShape, attention_case, prepare_case
 from cases_draft import (
     Draft,
@@ -30,6 +31,7 @@ from cases_layers import (
     swiglu_case,
 )
 from cases_logprob import Want, logprob_run
+from cases_packed import WHOLE
 from cases_sample import Draw, pack_masks, sample_run
 from cases_tape import Verified, replay_case
 from harness import Launch
@@ -82,9 +84,15 @@ FILTERS = [(1, Filter(top_k=50, top_p=0.9)), (0, Filter(top_k=2000, min_p=0.01))
 ALLOWED = np.arange(6000).reshape(2, 3000) % 3 > 0
 
 
-def int16_case(kernel: Int16Kernel, n: int) -> list[Launch]:
-    """Three rows, three qblocks; of `row` kernels two groups of outputs."""
-    return [random_launch(Int16Case(fmt="q8_0", kernel=kernel, rows=3, n=n, k=96))]
+def int16_case(kernel: Int16Kernel, n: int, fmt: str = "q8_0", k: int = 96) -> list[Launch]:
+    """Three rows; of `row` kernels two groups of outputs."""
+    return [random_launch(Int16Case(fmt=fmt, kernel=kernel, rows=3, n=n, k=k))]
+
+
+def whole_case() -> list[Launch]:
+    """Three rows, two groups of outputs."""
+    x, stored, out = random_linear(LinearCase(fmt="q5_k", kernel=WHOLE, rows=3, n=69, k=256))
+    return [WHOLE.launch("q5_k", linear_buffers(out, x, stored, 69, 256), 3, 69, accumulate=False)]
 
 
 CASES: dict[str, Callable[[], list[Launch]]] = {
@@ -117,6 +125,11 @@ CASES: dict[str, Callable[[], list[Launch]]] = {
     "linear_int16_panel": lambda: int16_case(PANEL, 37),
     "mlp_int16_row": lambda: int16_case(MLP_ROW, 64),
     "mlp_int16_panel": lambda: int16_case(MLP_PANEL, 64),
+    "linear_packed_whole": whole_case,
+    "linear_packed_int16_row": lambda: int16_case(ROW, 69, "q4_k", 256),
+    "linear_packed_int16_panel": lambda: int16_case(PANEL, 37, "q6_k", 256),
+    "mlp_packed_int16_row": lambda: int16_case(MLP_ROW, 64, "q2_k", 256),
+    "mlp_packed_int16_panel": lambda: int16_case(MLP_PANEL, 64, "q4_0", 256),
     "place_columns": lambda: place_case(3, 2, 160).launches,
     "place_columns_int16": lambda: place_case(3, 2, 160, int16=True).launches,
     "shift_rows": lambda: shift_case(SEEDS, QUERIES).launches,

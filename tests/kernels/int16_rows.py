@@ -6,7 +6,7 @@ import numpy as np
 from harness import UNIT, Buffer, Float64, check
 from numpy.typing import NDArray
 
-QBLOCK, QBLOCK_BYTES = 32, 68  # elements that share a scale; their quants and scale
+QBLOCK, QBLOCK_BYTES = 32, 76  # elements that share a scale; their quants, scale and two sums
 MOST = np.float32(32767)  # the largest quant
 LEAST = np.float32(2.0**-100)  # a qblock with nothing larger is all zero
 
@@ -22,13 +22,23 @@ def split_rows(stored: Buffer, k: int) -> tuple[NDArray[np.int16], Floats]:
     """Quants (rows, k / 32, 32) and scales (rows, k / 32) of int16 rows."""
     rows = stored.reshape(-1, k // QBLOCK * QBLOCK_BYTES)
     quants = np.ascontiguousarray(rows[:, : 2 * k]).view(np.int16).reshape(-1, k // QBLOCK, QBLOCK)
-    scales = np.ascontiguousarray(rows[:, 2 * k :]).view(np.float32)
+    floats = np.ascontiguousarray(rows[:, 2 * k :]).view(np.float32)
+    scales, sums = np.split(floats, [k // QBLOCK], axis=1)
+    assert sums.tobytes() == sums_of(quants, scales).tobytes()
     return quants, scales
+
+
+def sums_of(quants: NDArray[np.int16], scales: Floats) -> Floats:
+    """Of each 16 elements, times their scale: (rows, k / 16)."""
+    rows = len(scales)
+    sums = quants.reshape(rows, -1, 2, QBLOCK // 2).sum(axis=-1, dtype=np.int32)
+    result: Floats = (sums.astype(np.float32) * scales.reshape(rows, -1, 1)).reshape(rows, -1)
+    return result
 
 
 def join_rows(quants: NDArray[np.int16], scales: Floats) -> Buffer:
     """Int16 rows of any quants (rows, k / 32, 32) and scales."""
-    parts = (quants, scales)
+    parts = (quants, scales, sums_of(quants, scales))
     return np.concatenate([part.reshape(len(part), -1).view(np.uint8) for part in parts], axis=1)
 
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from harness import UNIT, Buffer, Float64
 from numpy.typing import NDArray
+from packed_weights import FORMATS as PACKED
+from packed_weights import PackedFormat, random_packed
 
 FORMATS = ("f32", "f16", "bf16", "q8_0")
 QBLOCK = 32  # elements of a Q8_0 qblock: a half scale, then 32 int8
@@ -44,9 +46,12 @@ def _bf16(values: NDArray[np.float32]) -> Weights:
 def random_weights(
     rng: np.random.Generator, fmt: str, n: int, k: int, scale: float = 1.0
 ) -> Weights:
-    """An (n, k) matrix of random values near `scale`, every bit pattern of Q8_0 quants included."""
+    """An (n, k) matrix of random values near `scale`, every bit pattern of quants included."""
     if fmt == "q8_0":
         return _q8_0(rng, n, k, scale)
+    if fmt in PACKED:
+        packed = random_packed(rng, fmt, n, k, scale)
+        return Weights(packed, PackedFormat(fmt).values(packed).astype(np.float64))
     values = (rng.standard_normal((n, k)) * scale).astype(np.float32)
     if fmt == "bf16":
         return _bf16(values)

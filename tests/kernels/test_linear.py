@@ -20,6 +20,7 @@ from cases import (
     small_k_cases,
 )
 from harness import UNIT, Buffer, Launch, Runner, check, nmse, open_runner, run
+from packed_weights import format_constants
 from reference import FORMATS, Weights, chain_bound, chain_nmse, linear, random_weights
 
 LINEAR_CASES = [*edge_cases(), *size_cases(), *small_k_cases()]
@@ -119,7 +120,7 @@ def chosen_result(
         groups=(-(-n // choice["outputs_per_group"]), -(-rows // choice["rows_per_group"])),
         threads=choice["threads"],
         threadgroup_bytes=choice["threadgroup_bytes"],
-        constants={SIMDGROUPS: choice["simdgroups"], ACCUMULATE: False},
+        constants={SIMDGROUPS: choice["simdgroups"], ACCUMULATE: False, **format_constants(fmt)},
     )
     run(runner, [launch])
     return out
@@ -159,7 +160,7 @@ def test_an_unsupported_width_is_refused() -> None:
     from mtlqwen import ModelError
     from mtlqwen._core import _testing
 
-    with pytest.raises(ModelError, match=r"got 8 x 40, want columns in multiples of 32"):
+    with pytest.raises(ModelError, match=r"got 8 x 40 of Q8_0, want columns in multiples of 32"):
         _testing.choose_linear("q8_0", 8, 40, 1, True)
 
 

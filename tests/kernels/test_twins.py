@@ -13,6 +13,7 @@ from levels import DOT_FILES, TWIN_FILES, TWINS, Level, levels, twin_names
 from msl.runner import DOT_TWIN, MSL, KernelLibrary
 from mtlqwen import DeviceError
 from mtlqwen._core import _testing
+from packed_weights import FORMATS as PACKED
 from reference import FORMATS
 
 pytestmark = pytest.mark.skipif(sys.platform == "darwin", reason="kernels run on the GPU there")
@@ -63,7 +64,7 @@ def test_files_to_be_compiled_for_dot_products_exist() -> None:
 
 
 @pytest.mark.parametrize("deterministic", [False, True])
-@pytest.mark.parametrize("fmt", FORMATS)
+@pytest.mark.parametrize("fmt", [*FORMATS, *PACKED])
 def test_what_is_left_to_gpus_is_never_chosen_here(fmt: str, deterministic: bool) -> None:
     for rows in (1, 2, 3, 4, 7, 8, 9, 16, 33, 128):
         for n in (8, 48, 512, 4096):

@@ -8,6 +8,8 @@ from functools import cache, partial
 import numpy as np
 from cases import (
     FAMILIES,
+    SPLIT,
+    TILE,
     EmbedCase,
     LinearCase,
     edge_cases,
@@ -19,6 +21,7 @@ from cases_small import CASES
 from harness import Buffer, Launch
 from msl.runner import CHECK_DIVERGENCE
 from msl.watcher import Report, ShadowLibrary
+from packed_weights import FORMATS as PACKED
 from reference import FORMATS, random_weights
 
 Case = Callable[[], list[Launch]]
@@ -40,6 +43,9 @@ def linear_cases() -> Iterator[LinearCase]:
             for kernel in kernels.values():
                 n = kernel.outputs_per_group + 5
                 yield LinearCase(fmt=fmt, kernel=kernel, rows=kernel.width + 1, n=n, k=96)
+    for kernel in (SPLIT[1], SPLIT[4], TILE[8]):
+        n = kernel.outputs_per_group + 5
+        yield LinearCase(fmt="q5_k", kernel=kernel, rows=kernel.width + 1, n=n, k=256)
     for case in (*small_k_cases(), *edge_cases()):
         if case.rows * case.n * case.k <= MOST_PRODUCTS:
             yield case
@@ -47,7 +53,7 @@ def linear_cases() -> Iterator[LinearCase]:
 
 def embed_launches(fmt: str) -> list[Launch]:
     """The last token of the table, the first, and one that is not in it."""
-    case = EmbedCase(fmt=fmt, rows=3, dim=160)
+    case = EmbedCase(fmt=fmt, rows=3, dim=256 if fmt in PACKED else 160)
     ids = np.array([case.n_tokens - 1, 0, case.n_tokens], np.int32)
     stored = random_weights(np.random.default_rng(0), fmt, case.n_tokens, case.dim).stored
     return [case.launch(np.empty((case.rows, case.dim), np.float32), ids, stored)]
@@ -57,7 +63,7 @@ def embed_launches(fmt: str) -> list[Launch]:
 def all_cases() -> dict[str, Case]:
     """Launches in order, by the name of the case."""
     cases = dict(CASES)
-    for fmt in FORMATS:
+    for fmt in (*FORMATS, *PACKED):
         cases[f"embed_{fmt}"] = partial(embed_launches, fmt)
     for linear in linear_cases():
         cases[str(linear)] = partial(linear_launches, linear)

@@ -9,7 +9,7 @@ from pathlib import Path
 TWIN_DIR = Path(__file__).resolve().parents[1] / "twins"
 
 # Files that multiply integers: compiled once more for CPUs with instructions for that.
-DOT_FILES = frozenset({"linear_int16.cpp"})
+DOT_FILES = frozenset({"linear_int16.cpp", "linear_packed.cpp"})
 # clang splits vpdpwssd into a product and an addition on CPUs that it knows no better of.
 FAST_DOT = ["-Xclang", "-target-feature", "-Xclang", "+fast-dpwssd"]
 DOT_FLAGS = {

@@ -1,4 +1,5 @@
-// embed_f32, _f16, _bf16, _q8_0: metal/embed.metal. No format rounds.
+// embed_f32, _f16, _bf16, _q8_0, _packed: metal/embed.metal.
+#include "packed.h"
 #include "twin.h"
 #include "wide.h"
 
@@ -37,15 +38,15 @@ void unpack_f32(float* out, const uint8_t* row, uint32_t dim) {
   __builtin_memcpy(out, row, uint64_t{dim} * sizeof(float));
 }
 
-// row_bytes: of kQblock elements.
+// qblock_bytes: of n elements.
 template <class Unpack>
 int embed(const Dispatch& dispatch, uint64_t first, uint64_t count, uint64_t qblock_bytes,
-          const Unpack& unpack) {
+          const Unpack& unpack, uint32_t n = kQblock) {
   const auto* ids = dispatch.buffer<const int32_t>(1);
   const auto* table = dispatch.buffer<const uint8_t>(2);
   const auto& args = dispatch.args<EmbedArgs>(3);
   const uint32_t rows = dispatch.args<Pass>(4).rows;
-  const uint64_t row_bytes = args.dim / kQblock * qblock_bytes;
+  const uint64_t row_bytes = args.dim / n * qblock_bytes;
   return for_each_group(dispatch, first, count, [&](uint32_t, uint32_t row) {
     if (row >= rows) return;
     float* out = dispatch.buffer<float>(0) + uint64_t{row} * args.dim;
@@ -76,4 +77,16 @@ MTLQWEN_TWIN(embed_bf16) {
 MTLQWEN_TWIN(embed_q8_0) {
   return mtlqwen::twins::embed(dispatch, first, count, mtlqwen::twins::kQblockBytes,
                                mtlqwen::twins::unpack_q8_0);
+}
+
+MTLQWEN_TWIN(embed_packed) {
+  using namespace mtlqwen::twins;
+  const PackedKernels& format = packed_kernels(dispatch.constant<uint32_t>(2));
+  const auto unpack = [&](float* out, const uint8_t* row, uint32_t dim) {
+    for (uint32_t i = 0; i < dim; i += format.elements) {
+      format.unpack(out + i, row);
+      row += format.bytes;
+    }
+  };
+  return embed(dispatch, first, count, format.bytes, unpack, format.elements);
 }

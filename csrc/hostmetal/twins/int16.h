@@ -1,11 +1,11 @@
-// Int16 rows, as metal/int16.h defines them: q[k], scale[k / 32]. The same bytes.
+// Int16 rows, as metal/int16.h defines them: q[k], scale[k / 32], sum[k / 16]. The same bytes.
 #pragma once
 #include "wide.h"
 
 namespace mtlqwen::twins {
 
 constexpr uint32_t kInt16Qblock = 32;
-constexpr uint32_t kInt16QblockBytes = 68;
+constexpr uint32_t kInt16QblockBytes = 76;
 
 MTLQWEN_WIDE(WideBits, uint32_t, 64);
 typedef int16_t LooseInt16s __attribute__((ext_vector_type(16), aligned(2)));
@@ -20,6 +20,9 @@ inline const int16_t* int16_quants(const uint8_t* row) {
 }
 inline const float* int16_scales(const uint8_t* row, uint32_t k) {
   return reinterpret_cast<const float*>(row + uint64_t{2} * k);
+}
+inline const float* int16_sums(const uint8_t* row, uint32_t k) {
+  return int16_scales(row, k) + k / kInt16Qblock;
 }
 
 // Stores the 32 elements `low`, `high` as qblock number `qblock` of the row.
@@ -49,7 +52,11 @@ MTLQWEN_INLINE void int16_quantise(uint8_t* row, uint32_t k, uint32_t qblock, Wi
   auto* quants = reinterpret_cast<LooseInt16s*>(row + uint64_t{qblock} * kInt16Qblock * 2);
   quants[0] = __builtin_convertvector(first, LooseInt16s);
   quants[1] = __builtin_convertvector(second, LooseInt16s);
-  reinterpret_cast<float*>(row + uint64_t{2} * k)[qblock] = scale;
+  auto* scales = reinterpret_cast<float*>(row + uint64_t{2} * k);
+  scales[qblock] = scale;
+  float* sums = scales + k / kInt16Qblock + uint64_t{2} * qblock;
+  sums[0] = scale * static_cast<float>(__builtin_reduce_add(first));
+  sums[1] = scale * static_cast<float>(__builtin_reduce_add(second));
 }
 
 }  // namespace mtlqwen::twins

@@ -96,9 +96,11 @@ class Column {
   Pairs fours_[8];
 };
 
+// A qblock has one scale or two, of its halves; one offset or two, or none.
 struct Panel {
   Pairs weights[kPanelQblocks][kSteps];  // two elements of each output
-  Wide scales[kPanelQblocks];
+  Wide scales[kPanelQblocks][2];
+  Wide offsets[kPanelQblocks][2];
 };
 
 // The rows of a pass, or some of them, from the element of k where the panel begins.
@@ -108,39 +110,64 @@ struct RowsPart {
   uint32_t qblock;       // where the panel begins
 };
 
+// The sums of a row's elements that an offset is multiplied with.
+template <uint32_t kOffsets>
+MTLQWEN_INLINE void load_sums(float (&to)[kPanelQblocks][2], const float* from, uint32_t qblocks) {
+  for (uint32_t b = 0; b < qblocks; ++b) {
+    to[b][0] = kOffsets == 1 ? from[2 * b] + from[2 * b + 1] : from[2 * b];
+    to[b][1] = from[2 * b + 1];
+  }
+}
+
 // sums[r] += the products of row r with the panel. A row's chain of additions does not depend on
 // kRows.
-template <uint32_t kRows>
+template <uint32_t kRows, uint32_t kScales, uint32_t kOffsets>
 __attribute__((noinline, min_vector_width(512))) static void
 multiply_tile(const Panel& panel, uint32_t qblocks, RowsPart rows, Wide* sums, Ahead& ahead,
               uint64_t ahead_bytes) {
   const int16_t* quants[kRows];
   float scales[kRows][kPanelQblocks];
+  float row_sums[kOffsets > 0 ? kRows : 1][kPanelQblocks][2];
   Wide totals[kRows];
   for (uint32_t r = 0; r < kRows; ++r) {
     const uint8_t* row = rows.first + r * int16_row_bytes(rows.k);
     quants[r] = int16_quants(row) + uint64_t{rows.qblock} * kInt16Qblock;
     const float* from = int16_scales(row, rows.k) + rows.qblock;
     for (uint32_t b = 0; b < qblocks; ++b) scales[r][b] = from[b];
+    if constexpr (kOffsets > 0) {
+      load_sums<kOffsets>(row_sums[r], int16_sums(row, rows.k) + uint64_t{2} * rows.qblock,
+                          qblocks);
+    }
     totals[r] = sums[r];
   }
   for (uint32_t b = 0; b < qblocks; ++b) {
     ahead.advance(ahead_bytes);
-    WideInts products[kRows];
 #pragma unroll
-    for (uint32_t r = 0; r < kRows; ++r) products[r] = 0;
+    for (uint32_t part = 0; part < kScales; ++part) {
+      constexpr uint32_t kPartSteps = kSteps / kScales;
+      WideInts products[kRows];
 #pragma unroll
-    for (uint32_t s = 0; s < kSteps; ++s) {
-      const Pairs w = panel.weights[b][s];
+      for (uint32_t r = 0; r < kRows; ++r) products[r] = 0;
+#pragma unroll
+      for (uint32_t s = part * kPartSteps; s < (part + 1) * kPartSteps; ++s) {
+        const Pairs w = panel.weights[b][s];
+#pragma unroll
+        for (uint32_t r = 0; r < kRows; ++r) {
+          products[r] = multiply(products[r], w, broadcast2(quants[r] + b * kInt16Qblock + s * 2));
+        }
+      }
 #pragma unroll
       for (uint32_t r = 0; r < kRows; ++r) {
-        products[r] = multiply(products[r], w, broadcast2(quants[r] + b * kInt16Qblock + s * 2));
+        const Wide product = __builtin_convertvector(products[r], Wide) * panel.scales[b][part];
+        totals[r] = multiply_add(product, Wide(scales[r][b]), totals[r]);
       }
     }
 #pragma unroll
-    for (uint32_t r = 0; r < kRows; ++r) {
-      const Wide product = __builtin_convertvector(products[r], Wide) * panel.scales[b];
-      totals[r] = multiply_add(product, Wide(scales[r][b]), totals[r]);
+    for (uint32_t part = 0; part < kOffsets; ++part) {
+#pragma unroll
+      for (uint32_t r = 0; r < kRows; ++r) {
+        totals[r] = multiply_add(panel.offsets[b][part], Wide(row_sums[r][b][part]), totals[r]);
+      }
     }
   }
   for (uint32_t r = 0; r < kRows; ++r) sums[r] = totals[r];
@@ -207,13 +234,14 @@ multiply_column(const uint8_t* weights, RowsPart rows, Wide* sums) {
 }
 
 // Both for any number of rows up to kMost.
-template <uint32_t kMost>
+template <uint32_t kMost, uint32_t kScales, uint32_t kOffsets>
 MTLQWEN_INLINE void multiply_rows(uint32_t n_rows, const Panel& panel, uint32_t qblocks,
                                   RowsPart rows, Wide* sums, Ahead& ahead, uint64_t ahead_bytes) {
   if (n_rows == kMost) {
-    multiply_tile<kMost>(panel, qblocks, rows, sums, ahead, ahead_bytes);
+    multiply_tile<kMost, kScales, kOffsets>(panel, qblocks, rows, sums, ahead, ahead_bytes);
   } else if constexpr (kMost > 1) {
-    multiply_rows<kMost - 1>(n_rows, panel, qblocks, rows, sums, ahead, ahead_bytes);
+    multiply_rows<kMost - 1, kScales, kOffsets>(n_rows, panel, qblocks, rows, sums, ahead,
+                                                ahead_bytes);
   }
 }
 template <uint32_t kMost, class Format>
@@ -226,19 +254,16 @@ MTLQWEN_INLINE void multiply_few(uint32_t n_rows, const uint8_t* weights, RowsPa
   }
 }
 
-// sums[r] = the products of n_rows rows with the 16 outputs whose weights start at `weights`.
-template <class Format>
-__attribute__((noinline, min_vector_width(512))) static void
-multiply_panel(const uint8_t* weights, uint32_t k, const uint8_t* in, uint32_t n_rows, Wide* sums) {
-  if (n_rows <= kColumnRows) {
-    multiply_few<kColumnRows, Format>(n_rows, weights, RowsPart{in, k, 0}, sums);
-    return;
-  }
+// sums[r] = the products of n_rows rows with 16 outputs, a panel at a time. unpack(panel, b, count,
+// ahead, ahead_bytes) unpacks `count` qblocks from b on, and has `ahead` advance with each of them.
+template <uint32_t kScales, uint32_t kOffsets, class Unpack>
+MTLQWEN_INLINE void multiply_panels(const Unpack& unpack, const uint8_t* weights,
+                                    uint64_t row_bytes, uint32_t k, const uint8_t* in,
+                                    uint32_t n_rows, Wide* sums) {
   Panel panel;
   for (uint32_t r = 0; r < n_rows; ++r) sums[r] = 0.0F;
 
   // The next panel's bytes are asked for while this one is worked on, in step with the work.
-  const uint64_t row_bytes = Format::row_bytes(k);
   const uint32_t qblocks = k / kInt16Qblock;
   const uint32_t tiles = (n_rows + kTileRows - 1) / kTileRows;
   const uint64_t qblock_bytes = kPanelOutputs * row_bytes / qblocks;
@@ -247,21 +272,39 @@ multiply_panel(const uint8_t* weights, uint32_t k, const uint8_t* in, uint32_t n
   Ahead ahead(weights + kPanelOutputs * row_bytes);
   for (uint32_t b = 0; b < qblocks; b += kPanelQblocks) {
     const uint32_t count = qblocks - b < kPanelQblocks ? qblocks - b : kPanelQblocks;
-    for (uint32_t i = 0; i < count; ++i) {
-      ahead.advance(unpack_bytes);
-      const uint8_t* qblock = weights + uint64_t{b + i} * Format::kQblockBytes;
-      const Column column = Format::column(qblock, row_bytes);
-#pragma unroll
-      for (uint32_t s = 0; s < kSteps; ++s) panel.weights[i][s] = column.pairs(s);
-      panel.scales[i] = Format::scales(qblock, row_bytes);
-    }
+    unpack(panel, b, count, ahead, unpack_bytes);
     for (uint32_t t = 0; t < tiles; ++t) {
       const uint32_t from = n_rows * t / tiles;
       const uint32_t to = n_rows * (t + 1) / tiles;
       const RowsPart rows{in + from * int16_row_bytes(k), k, b};
-      multiply_rows<kTileRows>(to - from, panel, count, rows, sums + from, ahead, tile_bytes);
+      multiply_rows<kTileRows, kScales, kOffsets>(to - from, panel, count, rows, sums + from, ahead,
+                                                  tile_bytes);
     }
   }
+}
+
+// The same for the 16 outputs whose weights start at `weights`, in a format of q8_0.h.
+template <class Format>
+__attribute__((noinline, min_vector_width(512))) static void
+multiply_panel(const uint8_t* weights, uint32_t k, const uint8_t* in, uint32_t n_rows, Wide* sums) {
+  if (n_rows <= kColumnRows) {
+    multiply_few<kColumnRows, Format>(n_rows, weights, RowsPart{in, k, 0}, sums);
+    return;
+  }
+  const uint64_t row_bytes = Format::row_bytes(k);
+  const auto unpack =
+      [&](Panel& panel, uint32_t b, uint32_t count, Ahead& ahead, uint64_t ahead_bytes)
+          __attribute__((always_inline, min_vector_width(512))) {
+            for (uint32_t i = 0; i < count; ++i) {
+              ahead.advance(ahead_bytes);
+              const uint8_t* qblock = weights + uint64_t{b + i} * Format::kQblockBytes;
+              const Column column = Format::column(qblock, row_bytes);
+#pragma unroll
+              for (uint32_t s = 0; s < kSteps; ++s) panel.weights[i][s] = column.pairs(s);
+              panel.scales[i][0] = Format::scales(qblock, row_bytes);
+            }
+          };
+  multiply_panels<1, 0>(unpack, weights, row_bytes, k, in, n_rows, sums);
 }
 
 }  // namespace mtlqwen::twins
