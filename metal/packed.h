@@ -219,8 +219,10 @@ struct FormatNVFP4 {
   X(Q2_K)                                                                                          \
   X(Q3_K)                                                                                          \
   X(Q4_K)                                                                                          \
-  X(Q5_K) X(Q6_K) X(IQ4_NL) X(IQ4_XS) X(MXFP4) X(NVFP4) X(IQ1_S) X(IQ1_M) X(IQ2_XXS) X(IQ2_XS)     \
-      X(IQ2_S) X(IQ3_XXS) X(IQ3_S)
+  X(Q5_K)                                                                                          \
+  X(Q6_K)                                                                                          \
+  X(IQ4_NL)                                                                                        \
+  X(IQ4_XS) X(MXFP4) X(NVFP4) X(IQ1_S) X(IQ1_M) X(IQ2_XXS) X(IQ2_XS) X(IQ2_S) X(IQ3_XXS) X(IQ3_S)
 
 // k is a multiple of the format's elements.
 inline ulong packed_row_bytes(uint format, uint k) {
