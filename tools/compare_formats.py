@@ -1,6 +1,6 @@
 """How far the bundled model moves in each format: exact match, KL divergence, logit distance.
 
-python tools/compare_formats.py bench/data/eval.jsonl [--every 6] [--formats Q4_K Q6_K ..]
+python tools/compare_formats.py bench/data/eval.jsonl [--every 17] [--formats Q4_K Q6_K ..]
 
 The bundled Q8_0 weights are requantised (tools/requantise.py), so Q8_0 and F32 are the same model.
 Logits are those of the deterministic engine, which computes in float, behind the prompt of each
@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import mtlqwen
 import numpy as np
 import numpy.typing as npt
 from mtlqwen import Engine, _core
@@ -30,7 +31,7 @@ from tools.requantise import requantise
 
 Array = npt.NDArray[np.float64]
 
-SOURCE = Path(str(_core.__file__)).parent / "models/tiny/tiny-qwen3.5-Q8_0.gguf"
+SOURCE = Path(mtlqwen.__file__).parent / "models/tiny/tiny-qwen3.5-Q8_0.gguf"
 KERNELS = str(Path(str(_core.__file__)).with_name("kernels.metallib"))
 BEHIND = (0, 4, 16)  # tokens of the answer that stand before the one that is judged
 MIXES = {"Q4_K_M": ["Q4_K", "token_embd=Q6_K", "attn_v=Q6_K", "ffn_down=Q6_K"]}
@@ -77,10 +78,9 @@ def rows(lines: Sequence[str], names: Sequence[str], folder: Path) -> Iterator[s
         distance = np.abs(logits - exact).max()
         with Engine(path, slots=32) as engine:
             right, _ = score(engine, items)
-        n_right = sum(n for (_, is_right), n in right.items() if is_right)
         size = path.stat().st_size / 1e6
         yield (
-            f"| {name} | {size:.1f} MB | {n_right} of {len(items)} | {divergence:.2g} | "
+            f"| {name} | {size:.1f} MB | {right.total()} of {len(items)} | {divergence:.2g} | "
             f"{distance:.2g} |"
         )
 
@@ -89,7 +89,7 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("items", type=Path)
-    parser.add_argument("--every", type=int, default=6, help="take each n-th item")
+    parser.add_argument("--every", type=int, default=17, help="take each n-th item")
     parser.add_argument("--formats", nargs="+", default=[*FORMATS, *MIXES])
     options = parser.parse_args()
     lines = options.items.read_text(encoding="utf-8").splitlines()[:: options.every]
