@@ -145,7 +145,9 @@ class PlainTypes:
         for kind in sorted(kinds, key=lambda kind: kind is float):
             try:
                 return self.value(kind, data)
-            except (TypeError, ValueError):
+            except RecursionError:  # the others go as deep
+                raise
+            except Exception:  # a type's own code may raise anything
                 continue
         raise ValueError(f"none of {kinds} (got {data!r})")
 

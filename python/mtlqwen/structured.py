@@ -25,7 +25,7 @@ class Form:
     Attributes:
         option: what the caller called it: ``schema``, ``regex``, ``choices`` or ``grammar``.
         grammar: the same for llguidance; equal forms have equal ones.
-        parse: makes the value of a complete text; raises ValueError where it has none.
+        parse: makes the value of a complete text; raises where it has none.
     """
 
     option: str
@@ -138,8 +138,9 @@ def parse(form: Form, text: str, finish_reason: str, *, whole: bool) -> Parsed:
         return Parsed(None, f"the text was cut (finish_reason {finish_reason}){advice}")
     try:
         return Parsed(form.parse(text))
-    except (ValueError, TypeError, RecursionError) as error:  # pydantic's are ValueErrors
-        return Parsed(None, f"the text is complete, but no value of the type ({error})")
+    except Exception as error:  # a type's own code may raise anything
+        said = f"{type(error).__name__}: {error}"
+        return Parsed(None, f"the text is complete, but no value of the type ({said})")
 
 
 def library() -> Any:

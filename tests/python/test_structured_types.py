@@ -129,6 +129,31 @@ def test_what_a_type_refuses_is_a_problem(either: str) -> None:
     assert "a person has a name" in (parsed.problem or "")
 
 
+@dataclass
+class Listed:
+    """What is known by its name."""
+
+    name: str
+
+    def __post_init__(self) -> None:
+        """Refuse those that are not on the list."""
+        {"here": True}[self.name]
+
+
+def test_what_the_code_of_a_type_raises_is_a_problem(either: str) -> None:
+    parsed = parse(make_form(schema=Listed), '{"name": "there"}', "stop", whole=True)
+    assert parsed.value is None
+    assert "KeyError: 'there'" in (parsed.problem or "")
+    union = Listed | dict[str, str]
+    assert either == "pydantic" or value(union, '{"name": "there"}') == {"name": "there"}
+
+
+def test_a_number_beyond_floats_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pydantic", None)
+    parsed = parse(make_form(schema=float), "9" * 400, "stop", whole=True)
+    assert "OverflowError" in (parsed.problem or "")
+
+
 def test_pydantic_models() -> None:
     owner = value(Owner, '{"pet": {"kind": "dog", "price": 1.25}}')
     assert owner == Owner(pet=Dog(kind="dog", price=Decimal("1.25")))
