@@ -6,6 +6,7 @@ Knows options, tokens and masks; knows nothing of templates, threads and results
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import threading
 import weakref
@@ -46,7 +47,7 @@ class Held:
 
 
 class Forms:
-    """Makes constraints, and fills masks by them.
+    """Makes constraints, and has masks filled by them.
 
     The core knows a constraint by its key. Whoever reads its text owns it: here it is held weakly.
     """
@@ -54,7 +55,7 @@ class Forms:
     def __init__(
         self,
         tokenizer: Tokenizer,
-        mask_words: Callable[[], int],
+        mask_words: int,
         set_mask_fn: Callable[[Callable[..., list[Exception | None]]], None],
         stop_ids: Sequence[int],
     ) -> None:
@@ -62,20 +63,21 @@ class Forms:
 
         Args:
             tokenizer: the model's.
-            mask_words: returns the words of a mask.
+            mask_words: the words of a mask.
             set_mask_fn: tells the core who fills masks.
             stop_ids: what ends a turn.
         """
         self._tokenizer = tokenizer
         self._mask_words = mask_words
-        self._set_mask_fn = set_mask_fn
         self._stop_ids = tuple(stop_ids)
-        self._lock = threading.Lock()  # guards the vocabulary
+        self._lock = threading.RLock()  # guards the vocabulary; a signal's handler may want it, too
         self._vocabulary: Vocabulary | None = None
         self._keys = itertools.count(1)
         self._constraints: weakref.WeakValueDictionary[int, Constraint] = (
             weakref.WeakValueDictionary()
         )
+        # The core holds what it is given, so that must not lead back to the engine.
+        set_mask_fn(functools.partial(fill, self._constraints))
 
     def of_text(self, params: SamplingParams, opening: Sequence[int] = ()) -> Held | None:
         """Return the form that the options ask for, behind ``opening``.
@@ -151,29 +153,30 @@ class Forms:
 
         return parsed
 
-    def fill(self, items: list[Item], masks: NDArray[np.uint32]) -> list[Exception | None]:
-        """Write the masks of a pass: what the core calls between its forward and its choice.
-
-        An interrupt may end it anywhere; called again with the same items, it goes on.
-        """
-        batch: list[tuple[Constraint, int, list[int]]] = []
-        for key, n_told, fresh, drafted, first_row in items:
-            constraint = self._constraints.get(key)
-            if constraint is None:  # a signal's handler closed the engine a moment ago
-                raise RuntimeError("[structured] masks: nobody reads the text any more")
-            with contextlib.suppress(RuntimeError):  # fill_masks returns it
-                constraint.advance(fresh[constraint.n_tokens - n_told :])
-            batch.append((constraint, first_row, drafted))
-        return fill_masks(batch, masks)
-
     def _ready_vocabulary(self) -> Vocabulary:
         with self._lock:
             if self._vocabulary is None:
-                size = self._mask_words() * _BITS
-                vocabulary = Vocabulary(self._tokenizer, size, self._stop_ids)
-                self._set_mask_fn(self.fill)
-                self._vocabulary = vocabulary
+                size = self._mask_words * _BITS
+                self._vocabulary = Vocabulary(self._tokenizer, size, self._stop_ids)
             return self._vocabulary
+
+
+def fill(
+    constraints: Mapping[int, Constraint], items: list[Item], masks: NDArray[np.uint32]
+) -> list[Exception | None]:
+    """Write the masks of a pass: what the core calls between its forward and its choice.
+
+    An interrupt may end it anywhere; called again with the same items, it goes on.
+    """
+    batch: list[tuple[Constraint, int, list[int]]] = []
+    for key, n_told, fresh, drafted, first_row in items:
+        constraint = constraints.get(key)
+        if constraint is None:  # a signal's handler closed the engine a moment ago
+            raise RuntimeError("[structured] masks: nobody reads the text any more")
+        with contextlib.suppress(RuntimeError):  # fill_masks returns it
+            constraint.advance(fresh[constraint.n_tokens - n_told :])
+        batch.append((constraint, first_row, drafted))
+    return fill_masks(batch, masks)
 
 
 def check_ends(params: SamplingParams, name: str) -> None:

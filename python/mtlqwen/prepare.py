@@ -72,9 +72,7 @@ class Preparer:
         self._core = core
         self._driver = driver
         self._wishes = Wishes(assets.tokenizer, core.vocab_size, assets.stop_ids)
-        self._forms = Forms(
-            assets.tokenizer, lambda: core.mask_words, core.set_mask_fn, assets.stop_ids
-        )
+        self._forms = Forms(assets.tokenizer, core.mask_words, core.set_mask_fn, assets.stop_ids)
 
     @property
     def tokenizer(self) -> Tokenizer:

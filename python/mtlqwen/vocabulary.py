@@ -34,13 +34,12 @@ class Vocabulary:
 
     Attributes:
         tokens: llguidance's own object.
-        size: ids of the model; those that no token has are never allowed.
         words: 32-bit words of a mask.
         stop_ids: the tokens that end a turn: allowed where the text is complete.
     """
 
     def __init__(self, tokenizer: Tokenizer, size: int, stop_ids: Sequence[int]) -> None:
-        """Translate the tokenizer of a model with ``size`` ids.
+        """Translate the tokenizer of a model with ``size`` ids; those without a token never come.
 
         Raises:
             ImportError: llguidance is not installed.
@@ -48,7 +47,6 @@ class Vocabulary:
         """
         self._tokenizer = tokenizer
         described, n_tokens = _described(tokenizer)
-        self.size = size
         self.words = (size + 31) // 32
         self.stop_ids = tuple(token_id for token_id in stop_ids if token_id < n_tokens)
         if n_tokens > size or not self.stop_ids:
@@ -57,7 +55,7 @@ class Vocabulary:
         self.tokens = library().LLTokenizer(described, n_vocab=size, eos_token=list(self.stop_ids))
         # Messages without the state of the parser, which holds the text.
         self._limits = library().LLParserLimits(verbose_errors=False)
-        self._lock = threading.Lock()  # guards the cache
+        self._lock = threading.RLock()  # guards the cache; a signal's handler may come back to it
         self._cache: OrderedDict[str, llguidance.LLMatcher] = OrderedDict()
 
     def compile(self, form: Form) -> llguidance.LLMatcher:
@@ -69,9 +67,9 @@ class Vocabulary:
             ValueError: llguidance refuses the grammar, or no text can begin.
         """
         with self._lock:
-            matcher = self._cache.get(form.grammar)
+            matcher = self._cache.pop(form.grammar, None)
             if matcher is not None:
-                self._cache.move_to_end(form.grammar)
+                self._cache[form.grammar] = matcher  # as the newest
         if matcher is None:
             matcher = self._make(form)
             with self._lock:

@@ -11,8 +11,10 @@ from typing import Any, TypeAlias
 import jsonschema
 import numpy as np
 import pytest
+from mtlqwen import forms as forms_module
 from mtlqwen import vocabulary as vocabulary_module
 from mtlqwen.constraint import Constraint, fill_masks
+from mtlqwen.forms import Forms, Held
 from mtlqwen.parts import parse_tool_calls
 from mtlqwen.structured import Form, make_form, parse
 from mtlqwen.tokenizer import Tokenizer
@@ -98,6 +100,10 @@ def allowed(row: Masks) -> list[int]:
     return list(np.flatnonzero(bits).tolist())
 
 
+def write_masks(constraint: Constraint, drafted: Sequence[int], out: Masks) -> None:
+    assert fill_masks([(constraint, 0, drafted)], out) == [None]
+
+
 def walk(
     constraint: Constraint, vocabulary: Vocabulary, seed: int, closers: Sequence[str] = '"}]'
 ) -> list[int]:
@@ -106,9 +112,9 @@ def walk(
     closing = {i for text in closers for i in vocabulary._tokenizer.encode(text)}
     token_ids: list[int] = []
     out = new_masks(vocabulary, 1)
-    while not constraint.has_ended:
+    while not {*token_ids[-1:]} & {*vocabulary.stop_ids}:
         assert len(token_ids) < 3000
-        constraint.masks([], out)
+        write_masks(constraint, [], out)
         choices = allowed(out[0])
         assert choices
         assert max(choices) < 8192
@@ -118,7 +124,6 @@ def walk(
         token_id = rng.choice([*preferred, choices][0])
         constraint.advance([token_id])
         token_ids.append(token_id)
-    assert token_ids[-1] in vocabulary.stop_ids
     return token_ids
 
 
@@ -176,15 +181,15 @@ def test_masks_behind_a_draft_are_those_after_it(vocabulary: Vocabulary, name: s
     while at < len(token_ids):
         draft = token_ids[at : at + rng.randint(0, 6)]
         out, one = new_masks(vocabulary, len(draft) + 1), new_masks(vocabulary, 1)
-        constraint.masks(draft, out)
+        write_masks(constraint, draft, out)
         taken = rng.randint(0, len(draft)) or 1
         ahead = Constraint(vocabulary, form)
         ahead.advance(token_ids[:at])
         for row, token_id in enumerate([*draft, None]):
-            if ahead.has_ended:
+            if {*draft[:row]} & {*vocabulary.stop_ids}:
                 assert (out[row:] == ANY).all()
                 break
-            ahead.masks([], one)
+            write_masks(ahead, [], one)
             assert (out[row] == one[0]).all()
             if token_id is not None:
                 ahead.advance([token_id])
@@ -198,7 +203,7 @@ def test_behind_a_refused_draft_every_bit_is_set(
     constraint = Constraint(vocabulary, make_form(schema=PERSON))
     draft = [*bundled_tokenizer.encode('{"name":"A"x'), 8200]
     out = new_masks(vocabulary, len(draft) + 1)
-    constraint.masks(draft, out)
+    write_masks(constraint, draft, out)
     refused = next(i for i, token_id in enumerate(draft) if token_id not in allowed(out[i]))
     assert draft[refused] in bundled_tokenizer.encode("x")
     assert (out[refused + 1 :] == ANY).all()
@@ -207,14 +212,12 @@ def test_behind_a_refused_draft_every_bit_is_set(
 
 def test_only_the_end_may_come_when_all_is_said(vocabulary: Vocabulary) -> None:
     constraint = Constraint(vocabulary, make_form(choices=["yes"]))
-    assert not constraint.is_done
-    constraint.advance(vocabulary._tokenizer.encode("yes"))
+    constraint.advance(yes := vocabulary._tokenizer.encode("yes"))
     out = new_masks(vocabulary, 1)
-    constraint.masks([], out)
+    write_masks(constraint, [], out)
     assert allowed(out[0]) == sorted(vocabulary.stop_ids)
-    assert constraint.is_done
     constraint.advance([vocabulary.stop_ids[1], 5, 6])
-    assert constraint.has_ended
+    assert constraint.n_tokens == len(yes) + 1
 
 
 def test_reasoning_is_free_and_the_answer_begins_behind_it(
@@ -226,20 +229,19 @@ def test_reasoning_is_free_and_the_answer_begins_behind_it(
     constraint.advance(bundled_tokenizer.encode("Hm. {"))
     draft = [*bundled_tokenizer.encode("So\n"), *opening, *bundled_tokenizer.encode("yes")]
     out = new_masks(vocabulary, len(draft) + 1)
-    constraint.masks(draft, out)
+    write_masks(constraint, draft, out)
     start = draft.index(opening[0]) + 1
     assert (out[:start] == ANY).all()
     assert allowed(out[start]) == [opening[1]]
     assert {bundled_tokenizer.token_text(i)[0] for i in allowed(out[start + 1])} == {"y", "n"}
     assert allowed(out[-1]) == sorted(vocabulary.stop_ids)
-    constraint.masks([opening[0], 5, 5], out[:4])
+    write_masks(constraint, [opening[0], 5, 5], out[:4])
     assert (out[2:4] == ANY).all()
     constraint.advance([opening[0]])
     assert constraint.waiting_for is None
-    constraint.advance(draft[start:])
-    assert constraint.is_done
-    constraint.advance([vocabulary.stop_ids[0]])
-    assert constraint.has_ended
+    before = constraint.n_tokens
+    constraint.advance([*draft[start:], vocabulary.stop_ids[0], 5])
+    assert constraint.n_tokens == before + len(draft[start:]) + 1
 
 
 def test_several_constraints_fill_one_array(
@@ -268,7 +270,7 @@ def test_arrays_that_do_not_fit(vocabulary: Vocabulary) -> None:
     misfits: list[Any] = [fit[:1], fit[:, 1:], fit.astype(np.int32), fit[::2], fit[0]]
     for out in misfits:
         with pytest.raises(ValueError, match=r"\[structured\] out: does not fit"):
-            constraint.masks([5], out)
+            fill_masks([(constraint, 0, [5])], out)
 
 
 def test_grammars_are_kept(vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -286,6 +288,23 @@ def test_grammars_are_kept(vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPat
     assert [json.loads(form.grammar)["grammars"][0]["lark_grammar"] for form in made] == [
         f"start: /{regex}/" for regex in ("q", "r", "s", "r")
     ]
+
+
+def test_a_signals_handler_may_want_what_it_interrupts(
+    bundled_tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forms = Forms(bundled_tokenizer, 257, lambda function: None, [8167])
+
+    def interrupted(*arguments: Any) -> Vocabulary:
+        made = Vocabulary(*arguments)
+        for lock in (forms._lock, made._lock):
+            with lock:
+                assert lock.acquire(blocking=False), "the handler would wait for ever"
+                lock.release()
+        return made
+
+    monkeypatch.setattr(forms_module, "Vocabulary", interrupted)
+    assert forms.constrain(Held(make_form(regex="a")))[0].waiting_for is None
 
 
 @pytest.mark.parametrize("choice", ["auto", "required", {"name": "search"}, {"name": "now"}])
@@ -322,8 +341,9 @@ def test_arguments_hold_any_text_but_their_end(
     call = f"\n<function=search>\n<parameter=query>\n{value}\n</parameter>\n<parameter=max>\n4.5"
     call += "\n</parameter>\n<parameter=box>\n[1, 2]\n</parameter>\n</function>\n"
     constraint = Constraint(vocabulary, form)
-    constraint.advance(bundled_tokenizer.encode(f"<tool_call>{call}</tool_call><|im_end|>"))
-    assert constraint.has_ended
+    said = bundled_tokenizer.encode(f"<tool_call>{call}</tool_call><|im_end|>")
+    constraint.advance(said)
+    assert constraint.n_tokens == len(said)
     (parsed,) = parse_tool_calls([call], [SEARCH])
     assert parsed.arguments == {"query": value, "max": 4.5, "box": [1, 2]}
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import re
 import sys
+import weakref
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Literal
@@ -192,6 +194,16 @@ def test_n_streams_and_asyncio(plain: Engine, drafting: Engine) -> None:
     with drafting.session(sampling=SamplingParams(choices=CHOICES, thinking=False)) as session:
         assert session.say("Really?").parsed in CHOICES
         assert re.fullmatch("[0-9]", session.say("How many?", regex="[0-9]").parsed)
+
+
+def test_an_engine_that_had_a_form_goes_when_nobody_holds_it() -> None:
+    engine = Engine("tiny", spec="off")
+    assert engine.generate(PROMPT, choices=["on"]).parsed == "on"
+    held = weakref.ref(engine.tokenizer)
+    engine.close()
+    del engine
+    gc.collect()
+    assert held() is None
 
 
 def test_a_stop_string_and_a_cancel_leave_no_value(plain: Engine) -> None:
