@@ -115,7 +115,7 @@ def _check_hub() -> str:
 def _check_extras() -> str:
     from importlib.util import find_spec
 
-    found = [name for name in ("rich", "pydantic") if find_spec(name)]
+    found = [name for name in ("rich", "pydantic", "llguidance") if find_spec(name)]
     return ", ".join(found) or "none; pip install mtlqwen[cli] shows Markdown in mtlqwen chat"
 
 

@@ -57,16 +57,6 @@ class Constraint:
         return self._n_before + len(self._in_it) + self._ended
 
     @property
-    def is_done(self) -> bool:
-        """Whether the text is complete and cannot go on: only the end of the turn may come."""
-        return self._in_grammar and self._matcher.is_stopped() and not self._matcher.is_error()
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether the end of the turn has come."""
-        return self._ended
-
-    @property
     def waiting_for(self) -> int | None:
         """The token before which everything may come; None when it has come."""
         return self._opening[0] if self._begin is None else None
@@ -74,24 +64,6 @@ class Constraint:
     @property
     def _in_grammar(self) -> bool:
         return self._begin is not None and self.n_tokens >= self._begin
-
-    def masks(self, drafted: Sequence[int], out: Masks) -> None:
-        """Write which tokens may come now, and behind each token of a draft; change nothing.
-
-        Args:
-            drafted: tokens that may come next, in their order.
-            out: (rows, words) with a row more than tokens are drafted; bit ``i % 32`` of word
-                ``i // 32`` says whether token ``i`` may come. Behind a drafted token that the
-                grammar refuses, and behind one that ends the turn, every bit is set: the text never
-                gets there.
-
-        Raises:
-            CapacityError: the grammar has become too complex.
-            ValueError: ``out`` does not fit.
-        """
-        (error,) = fill_masks([(self, 0, drafted)], out)
-        if error is not None:
-            raise error
 
     def advance(self, token_ids: Sequence[int]) -> None:
         """Take in tokens that have come; what stands behind the end of the turn is left out.
@@ -170,12 +142,20 @@ def fill_masks(
 ) -> list[Exception | None]:
     """Write the masks of all constrained sequences of a pass, on several threads.
 
+    A sequence has a row for now and one behind each token of its draft. Behind a drafted token that
+    the grammar refuses, and behind one that ends the turn, every bit is set: the text never gets
+    there. The constraints stay where they are.
+
     Args:
         batch: of each its constraint, its first row in ``out``, and its draft.
-        out: as for `Constraint.masks`; rows of nobody stay as they are.
+        out: (rows, words); bit ``i % 32`` of word ``i // 32`` says whether token ``i`` may come.
+            Rows of nobody stay as they are.
 
     Returns:
         Of each why it cannot go on, or None. The rows of one that can't have every bit set.
+
+    Raises:
+        ValueError: ``out`` does not fit.
     """
     _check_out(batch, out)
     plain: list[tuple[llguidance.LLMatcher, int]] = []

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mtlqwen.messages import check_tools, function_of
+from mtlqwen.messages import function_of
 from mtlqwen.structured import JSON_OPTIONS, Form
 from mtlqwen.tokenizer import Tokenizer
 from mtlqwen.tool_calls import kinds_of, resolved
@@ -27,23 +27,21 @@ def tool_form(
     """Return the form of a turn's tool calls, and the opening before it (see `Constraint`).
 
     Args:
-        tools: the functions, as for a chat.
+        tools: the functions, one at least, as `check_tools` returns them.
         choice: ``"auto"``: the model decides, but its calls are well formed: the form begins with
             the first ``<tool_call>``. ``"required"``: calls and nothing else, one at least.
             ``{"name": function}``: one call of it. (``"none"`` takes no grammar.)
         tokenizer: the model's.
 
     Raises:
-        TypeError, ValueError: as `check_tools`; or a tool cannot be called in this format.
+        ValueError: no tool has the chosen name; or one cannot be called in this format.
     """
-    functions = [function_of(tool) for tool in check_tools(tools)]
-    names = [function["name"] for function in functions]
+    functions = [function_of(tool) for tool in tools]
     if not isinstance(choice, str):
-        functions = [function for function in functions if function["name"] == choice["name"]]
-    if not functions:
-        got = choice if isinstance(choice, str) else choice["name"]
-        want = ", ".join(names) or "a tool at least"
-        raise ValueError(f"[structured] tool_choice: no such tool (got {got!r}, want {want})")
+        got, want = choice["name"], ", ".join(function["name"] for function in functions)
+        functions = [function for function in functions if function["name"] == got]
+        if not functions:
+            raise ValueError(f"[structured] tool_choice: no such tool (got {got!r}, want {want})")
     begin, end = tokenizer.token_id("<tool_call>"), tokenizer.token_id("</tool_call>")
     if begin is None or end is None:
         raise ValueError(

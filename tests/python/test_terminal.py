@@ -256,7 +256,9 @@ def test_small_commands(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> N
     assert [Path(line).is_file() for line in capsys.readouterr().out.splitlines()] == [True, True]
     assert cli.main(["pull", "nosuch.gguf"]) == 1
     assert cli.main(["doctor"]) == 0
-    assert "ok       engine" in capsys.readouterr().out
+    checked = capsys.readouterr().out
+    assert "ok       engine" in checked
+    assert "llguidance" in checked
     assert cli.main(["bench", "tiny", "-p", "16", "-n", "4", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["decode_tps"] > 0
     for content, words in (("x = 1", "no tools"), ("1 / 0", "ZeroDivisionError")):
