@@ -17,6 +17,7 @@ from mtlqwen.mailbox import Bell, Logprob, Mailbox, Poll
 from mtlqwen.request import Request
 from mtlqwen.result import Completion, FinishReason, Piece, Speculation, Timings, Usage
 from mtlqwen.stream import Transcript
+from mtlqwen.structured import Parsed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +48,7 @@ class Generation:
         request: Request,
         make_transcript: Callable[[], Transcript],
         make_result: Callable[[Transcript, Facts], Completion],
+        parse: Callable[[str, Facts], Parsed],
         *,
         watched: bool,
         constraint: object = None,
@@ -57,7 +59,8 @@ class Generation:
             driver: runs the passes.
             request: what is asked of the core.
             make_transcript: returns an empty transcript.
-            make_result: makes the result at the end.
+            make_result: makes the result at the end, but for the value of its text.
+            parse: makes that.
             watched: the text itself may end the sequence, so the driver must look at it.
             constraint: what holds the text, to be kept as long as it runs.
         """
@@ -67,6 +70,8 @@ class Generation:
         self._request = request
         self._make_transcript = make_transcript
         self._make_result = make_result
+        self._parse = parse
+        self._parsed: list[Parsed] = []  # of the text that has ended, once a result was made
         self._lock = threading.Lock()  # guards all that follows
         self._torn = True
         self._transcript: Transcript
@@ -156,7 +161,7 @@ class Generation:
         """Return what was generated, finished or not."""
         self._driver.check_process()
         with self._lock:
-            finish = self._update_locked() or "cancelled"
+            ended = self._update_locked()
             transcript, last = self._transcript, self.mailbox.last
             logprobs = self.mailbox.logprobs
             prompt_ids = self._request.token_ids
@@ -170,7 +175,7 @@ class Generation:
             )
             facts = Facts(
                 token_ids=list(transcript.token_ids),
-                finish_reason=finish,
+                finish_reason=ended or "cancelled",
                 usage=usage,
                 timings=_timings(last, len(transcript.token_ids)),
                 spec=_speculation(last),
@@ -178,7 +183,13 @@ class Generation:
                 prompt_ids=prompt_ids,
                 prompt_logprobs=list(self.mailbox.prompt_logprobs) if has_prompt else None,
             )
-            return self._make_result(transcript, facts)
+            result = self._make_result(transcript, facts)
+        # Outside of the lock: the code of a caller's type may do anything.
+        parsed = self._parsed[0] if self._parsed else self._parse(result.text, facts)
+        if ended and not self._parsed:
+            self._parsed.append(parsed)
+        result.parsed, result.parse_problem = parsed.value, parsed.problem
+        return result
 
     def _update_locked(self) -> FinishReason | None:
         """Work out the text so far and how it ended."""

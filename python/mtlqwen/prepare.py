@@ -18,7 +18,7 @@ from mtlqwen.chat import ChatFormat
 from mtlqwen.checks import check_integer, check_number, is_listing, listed
 from mtlqwen.driver import Core, Driver
 from mtlqwen.errors import ModelError
-from mtlqwen.forms import Forms, Held, Parse
+from mtlqwen.forms import Forms, Held
 from mtlqwen.generation import Facts, Generation
 from mtlqwen.mailbox import Logprob
 from mtlqwen.messages import Tools, check_tools
@@ -108,7 +108,7 @@ class Preparer:
         if tools is not None:
             raise ValueError("[chat] tools: only with messages (got a plain prompt)")
         check_single(params)
-        (generation,) = self._texts(prompt, params, terms)
+        (generation,) = self._texts(prompt, params, terms, self._text_form(params))
         return generation
 
     def later(
@@ -129,7 +129,8 @@ class Preparer:
     def completions(self, prompt: object, params: SamplingParams, terms: Terms) -> list[Generation]:
         """Return the generations that continue a prompt, or each one of a list: ``n`` for each."""
         prompts = prompt if is_list_of_prompts(prompt) else [prompt]
-        return [text for one in prompts for text in self._texts(one, params, terms)]
+        held = self._text_form(params)
+        return [text for one in prompts for text in self._texts(one, params, terms, held)]
 
     def turn(
         self,
@@ -159,7 +160,7 @@ class Preparer:
         return self._generation(
             request,
             params,
-            partial(_make_chat_result, self.tokenizer, self._forms.parser(held)),
+            partial(_make_chat_result, self.tokenizer),
             held,
             marks=self.format.marks,
             kind=kind,
@@ -208,20 +209,26 @@ class Preparer:
             request,
             make_transcript,
             make_result,
+            self._forms.parser(held),
             watched=watched,
             constraint=constraint,
         )
 
-    def _texts(self, prompt: object, params: SamplingParams, terms: Terms) -> list[Generation]:
-        """Return ``n`` generations that continue one prompt."""
+    def _text_form(self, params: SamplingParams) -> Held | None:
+        """Return the form that plain prompts' texts have to have, if any."""
         for name in ("thinking", "tool_choice", *params.template_options):
             if getattr(params, name) is not None:
                 raise ValueError(f"[sampling] {name}: only for chats (got a plain prompt)")
-        held = self._forms.of_text(params)
+        return self._forms.of_text(params)
+
+    def _texts(
+        self, prompt: object, params: SamplingParams, terms: Terms, held: Held | None
+    ) -> list[Generation]:
+        """Return ``n`` generations that continue one prompt."""
         first = self._plain_request(prompt, params, terms)
         another = replace(first, prompt_logprobs=None, recall=True)  # the first tells them
         others = [replace(another, sample_index=index) for index in range(1, params.n or 1)]
-        make_result = partial(_make_completion, self.tokenizer, self._forms.parser(held))
+        make_result = partial(_make_completion, self.tokenizer)
         requests = (first, *others)
         return [self._generation(request, params, make_result, held) for request in requests]
 
@@ -350,17 +357,13 @@ def _logprobs(tokenizer: Tokenizer, facts: Facts) -> dict[str, Any]:
     }
 
 
-def _make_completion(
-    tokenizer: Tokenizer, parse: Parse, transcript: Transcript, facts: Facts
-) -> Completion:
-    return Completion(transcript.text(), **_facts(tokenizer, parse, transcript, facts))
+def _make_completion(tokenizer: Tokenizer, transcript: Transcript, facts: Facts) -> Completion:
+    return Completion(transcript.text(), **_facts(tokenizer, facts))
 
 
-def _make_chat_result(
-    tokenizer: Tokenizer, parse: Parse, transcript: Transcript, facts: Facts
-) -> ChatResult:
+def _make_chat_result(tokenizer: Tokenizer, transcript: Transcript, facts: Facts) -> ChatResult:
     turned = facts.finish_reason == "stop" and bool(transcript.calls)
-    told = _facts(tokenizer, parse, transcript, facts)
+    told = _facts(tokenizer, facts)
     return ChatResult(
         transcript.text(),
         reasoning=transcript.text("reasoning"),
@@ -369,17 +372,12 @@ def _make_chat_result(
     )
 
 
-def _facts(
-    tokenizer: Tokenizer, parse: Parse, transcript: Transcript, facts: Facts
-) -> dict[str, Any]:
-    parsed = parse(transcript.text(), facts)
+def _facts(tokenizer: Tokenizer, facts: Facts) -> dict[str, Any]:
     return {
         "token_ids": facts.token_ids,
         "finish_reason": facts.finish_reason,
         "usage": facts.usage,
         "timings": facts.timings,
         "spec": facts.spec,
-        "parsed": parsed.value,
-        "parse_problem": parsed.problem,
         **_logprobs(tokenizer, facts),
     }
