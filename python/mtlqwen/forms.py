@@ -85,11 +85,11 @@ class Forms:
         Raises:
             TypeError, ValueError, ImportError: as `make_form`; or another option contradicts it.
         """
-        form = params.form
-        if not form:
+        if not params.form:
             return None
-        check_ends(params, next(iter(form)))
-        return Held(make_form(**form), tuple(opening))
+        ((option, value),) = params.form.items()
+        check_ends(params, option)
+        return Held(make_form(option, value), tuple(opening))
 
     def of_turn(
         self,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 from mtlqwen.plain_types import PlainTypes
 
@@ -20,9 +20,12 @@ _SINGLE = ("items", "additionalProperties")
 _MAX_ROUNDS = 100  # references behind references
 _LOOK_AROUND = re.compile(r"\(\?<?[=!]")
 
+# Makes a value from JSON text; raises where it has none: what the type's own code raises, too.
+MakeValue: TypeAlias = Callable[[str], Any]
 
-def schema_of(wanted: Any) -> dict[str, Any]:
-    """Return the JSON schema of a type, or of what is one already, as a dict.
+
+def describe(wanted: Any) -> tuple[dict[str, Any], MakeValue]:
+    """Return the JSON schema of a type, or of what is one already, and what makes a value of it.
 
     Objects of a type have no properties but their own; in a schema that came as a dict they do,
     unless it says ``"additionalProperties": false``.
@@ -32,37 +35,27 @@ def schema_of(wanted: Any) -> dict[str, Any]:
         ValueError: no text can fit it.
     """
     if isinstance(wanted, Mapping):
-        return dict(wanted)
+        return dict(wanted), json.loads
     if isinstance(wanted, bool):
         if not wanted:
             raise ValueError("[structured] schema: no text can fit it (got False, want a schema)")
-        return {}
+        return {}, json.loads
     if isinstance(wanted, (str, bytes, int, float, list, tuple)):
         got = type(wanted).__name__
         raise TypeError(f"[structured] schema: not a dict and no type (got {got})")
     adapter = _adapter(wanted)
     if adapter is None:
-        return PlainTypes().schema(wanted)
+        return PlainTypes().schema(wanted), lambda text: _plain_value(wanted, text)
     try:
         schema: dict[str, Any] = adapter.json_schema()
     except Exception as error:  # pydantic has several, some of them RuntimeErrors
         raise TypeError(f"[structured] schema: no JSON describes the type ({error})") from None
     _tighten(schema)
-    return schema
+    return schema, adapter.validate_json
 
 
-def value_of(wanted: Any) -> Callable[[str], Any]:
-    """Return the function that makes a value of ``wanted`` from JSON text.
-
-    It raises where the text has none: what the type's own code raises, too.
-    """
-    if isinstance(wanted, (Mapping, bool)):
-        return json.loads
-    adapter = _adapter(wanted)
-    if adapter is None:
-        return lambda text: PlainTypes().value(wanted, json.loads(text))
-    validate: Callable[[str], Any] = adapter.validate_json
-    return validate
+def _plain_value(wanted: Any, text: str) -> Any:
+    return PlainTypes().value(wanted, json.loads(text))
 
 
 def _adapter(wanted: Any) -> Any:

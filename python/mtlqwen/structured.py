@@ -6,12 +6,11 @@ The grammars are llguidance's (the extra ``structured``). Knows text; knows noth
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from mtlqwen.checks import is_listing
-from mtlqwen.schemas import check_finite, schema_of, value_of
+from mtlqwen.schemas import check_finite, describe
 
 # Compact, or one space, or a new line with its indent. Any number of spaces would let a model that
 # is lost write nothing else until max_tokens.
@@ -33,75 +32,50 @@ class Form:
     parse: Callable[[str], Any]
 
 
-def make_form(
-    *,
-    schema: object = None,
-    regex: str | None = None,
-    choices: Sequence[str] | None = None,
-    grammar: str | None = None,
-) -> Form:
-    """Return the form that exactly one of the options describes.
+def make_form(option: str, value: Any) -> Form:
+    """Return the form that an option describes.
 
     Args:
-        schema: a JSON schema as a dict, a pydantic model, a dataclass, or a type: ``list[int]``.
-        regex: what the whole text matches, in the syntax of Rust's regex: no look-around.
-        choices: strings, of which the text is one.
-        grammar: a grammar in llguidance's dialect of Lark; its first rule is ``start``.
+        option: ``schema``, ``regex``, ``choices`` or ``grammar``.
+        value: as `SamplingParams` holds it. ``schema``: a JSON schema as a dict, a pydantic model,
+            a dataclass, or a type: ``list[int]``. ``regex``: what the whole text matches, in the
+            syntax of Rust's regex: no look-around. ``choices``: strings, of which the text is one.
+            ``grammar``: a grammar in llguidance's dialect of Lark; its first rule is ``start``.
 
     Raises:
-        TypeError: a value has the wrong type.
-        ValueError: none or several are given, or one is empty, or no text can fit it.
+        TypeError: a schema is none, or no type of JSON values.
+        ValueError: no text can fit it, or it is not valid Unicode.
         ImportError: llguidance is not installed.
 
     Example:
-        >>> make_form(choices=["yes", "no"]).grammar
+        >>> make_form("choices", ["yes", "no"]).grammar
         'start: "yes" | "no"'
     """
-    options = {"schema": schema, "regex": regex, "choices": choices, "grammar": grammar}
-    given = {name: value for name, value in options.items() if value is not None}
-    if len(given) != 1:
-        got = ", ".join(given) or "none"
-        raise ValueError(
-            f"[structured] options: want exactly one of {', '.join(options)} (got {got})"
-        )
-    ((name, value),) = given.items()
-    if name == "schema":
+    if option == "schema":
         return _schema_form(value)
-    if name == "choices":
-        return Form(name, _choices_grammar(value), str)
-    if not isinstance(value, str):
-        raise TypeError(f"[structured] {name}: not a string (got {type(value).__name__})")
-    if not value:
-        raise ValueError(f"[structured] {name}: empty; leave it out to allow any text")
-    _check_unicode(name, value)
-    regular = name == "regex"
-    return Form(name, library().LLMatcher.grammar_from_regex(value) if regular else value, str)
+    for text in (value,) if isinstance(value, str) else value:
+        _check_unicode(option, text)
+    grammar = value
+    if option == "regex":
+        grammar = library().LLMatcher.grammar_from_regex(value)
+    elif option == "choices":
+        grammar = "start: " + " | ".join(json.dumps(item, ensure_ascii=False) for item in value)
+    return Form(option, grammar, str)
 
 
 def _schema_form(value: Any) -> Form:
-    schema = schema_of(value)
+    schema, make_value = describe(value)
     check_finite(schema)
     matcher = library().LLMatcher
     try:
-        text = json.dumps(schema, allow_nan=False)
-        _check_unicode("schema", json.dumps(schema, ensure_ascii=False))
+        text = json.dumps(schema, ensure_ascii=False, allow_nan=False)
+        text.encode()  # raises where there is a lone surrogate
         grammar = matcher.grammar_from_json_schema(text, JSON_OPTIONS)
     except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(
             f"[structured] schema: not JSON (got {error}, want dicts, lists, strings and numbers)"
         ) from None
-    return Form("schema", grammar, value_of(value))
-
-
-def _choices_grammar(value: object) -> str:
-    if not is_listing(value) or not all(isinstance(item, str) for item in value):
-        raise TypeError(f"[structured] choices: not a list of strings (got {value!r})")
-    if not value or "" in value:
-        got = "an empty string" if value else "no string"
-        raise ValueError(f"[structured] choices: want strings that are not empty (got {got})")
-    for item in value:
-        _check_unicode("choices", item)
-    return "start: " + " | ".join(json.dumps(item, ensure_ascii=False) for item in value)
+    return Form("schema", grammar, make_value)
 
 
 def _check_unicode(name: str, text: str) -> None:

@@ -14,7 +14,7 @@ import typing
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, overload
 
-from mtlqwen.schemas import schema_of, value_of
+from mtlqwen.schemas import describe
 
 # Sections of a docstring as Google writes them, and fields as Sphinx does.
 _ARGUMENTS = ("Args", "Arguments", "Parameters")
@@ -50,14 +50,14 @@ class Tool(Mapping[str, Any]):
         for parameter in signature.parameters.values():
             _check_parameter(self.name, parameter, hints)
         self._signature = signature
-        self._arguments = _arguments_type(self.name, signature, hints)
+        schema, self._make_values = describe(_arguments_type(self.name, signature, hints))
         said, notes = split_docstring(function.__doc__ or "")
         self._schema = {
             "type": "function",
             "function": {
                 "name": self.name,
                 "description": said if description is None else description,
-                "parameters": self._parameters(notes, hints),
+                "parameters": self._parameters(schema, notes, hints),
             },
         }
 
@@ -85,7 +85,7 @@ class Tool(Mapping[str, Any]):
             want = ", ".join(self._signature.parameters) or "none"
             wrong = f"missing: {', '.join(needed)}" if needed else f"unknown: {', '.join(unknown)}"
             raise TypeError(f"arguments of {self.name}: {wrong} (it takes {want})")
-        values = value_of(self._arguments)(json.dumps(dict(arguments)))
+        values = self._make_values(json.dumps(dict(arguments)))
         return self.function(**{name: getattr(values, name) for name in arguments})
 
     def __getitem__(self, key: str) -> Any:
@@ -108,8 +108,9 @@ class Tool(Mapping[str, Any]):
         """Return its signature in a line."""
         return f"Tool({self.name}{self._signature})"
 
-    def _parameters(self, notes: Mapping[str, str], hints: Mapping[str, Any]) -> dict[str, Any]:
-        schema = schema_of(self._arguments)
+    def _parameters(
+        self, schema: Mapping[str, Any], notes: Mapping[str, str], hints: Mapping[str, Any]
+    ) -> dict[str, Any]:
         definitions = dict(schema.get("$defs", {}))
         own = definitions.pop(schema["$ref"].rsplit("/", 1)[-1]) if "$ref" in schema else schema
         properties: dict[str, Any] = {}

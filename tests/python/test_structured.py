@@ -135,7 +135,7 @@ def text_of(token_ids: Sequence[int], vocabulary: Vocabulary) -> str:
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_texts_of_a_schema_fit_it(vocabulary: Vocabulary, name: str) -> None:
     schema = SCHEMAS[name]
-    form = make_form(schema=schema)
+    form = make_form("schema", schema)
     for seed in range(6):
         text = text_of(walk(Constraint(vocabulary, form), vocabulary, seed), vocabulary)
         jsonschema.validate(json.loads(text), schema)
@@ -144,7 +144,7 @@ def test_texts_of_a_schema_fit_it(vocabulary: Vocabulary, name: str) -> None:
 
 @pytest.mark.parametrize("regex", ["[ab]{3}(, ?[0-9]+)*", "/a/|\\\\d", "(Hä|日本)?[^x]", "a.b"])
 def test_texts_of_a_regex_match_it(vocabulary: Vocabulary, regex: str) -> None:
-    form = make_form(regex=regex)
+    form = make_form("regex", regex)
     for seed in range(6):
         text = text_of(walk(Constraint(vocabulary, form), vocabulary, seed), vocabulary)
         assert re.fullmatch(regex, text)
@@ -153,7 +153,7 @@ def test_texts_of_a_regex_match_it(vocabulary: Vocabulary, regex: str) -> None:
 
 def test_texts_of_choices_are_among_them(vocabulary: Vocabulary) -> None:
     choices = ["yes", "no", 'say "\\" so', "<|im_end|>", "</think>", "e\u0301", "two\nlines"]
-    form = make_form(choices=choices)
+    form = make_form("choices", choices)
     walks = [walk(Constraint(vocabulary, form), vocabulary, seed, []) for seed in range(40)]
     assert {text_of(token_ids, vocabulary) for token_ids in walks} == set(choices)
     for token_ids in walks:  # names of added tokens are spelled as text
@@ -164,7 +164,7 @@ def test_a_grammar_may_name_added_tokens(
     vocabulary: Vocabulary, bundled_tokenizer: Tokenizer
 ) -> None:
     lark = 'start: <think> A "<think>" </think> // <think>\nA: /<think>[0-9]/'
-    constraint = Constraint(vocabulary, make_form(grammar=lark))
+    constraint = Constraint(vocabulary, make_form("grammar", lark))
     think, end = bundled_tokenizer.token_id("<think>"), bundled_tokenizer.token_id("</think>")
     token_ids = walk(constraint, vocabulary, 0)
     assert (token_ids[0], token_ids[-2]) == (think, end)
@@ -173,7 +173,7 @@ def test_a_grammar_may_name_added_tokens(
 
 @pytest.mark.parametrize("name", ["nested", "one of", "unicode", "range", "anything"])
 def test_masks_behind_a_draft_are_those_after_it(vocabulary: Vocabulary, name: str) -> None:
-    form = make_form(schema=SCHEMAS[name])
+    form = make_form("schema", SCHEMAS[name])
     token_ids = walk(Constraint(vocabulary, form), vocabulary, 7)
     constraint = Constraint(vocabulary, form)
     rng = random.Random(name)
@@ -200,7 +200,7 @@ def test_masks_behind_a_draft_are_those_after_it(vocabulary: Vocabulary, name: s
 def test_behind_a_refused_draft_every_bit_is_set(
     vocabulary: Vocabulary, bundled_tokenizer: Tokenizer
 ) -> None:
-    constraint = Constraint(vocabulary, make_form(schema=PERSON))
+    constraint = Constraint(vocabulary, make_form("schema", PERSON))
     draft = [*bundled_tokenizer.encode('{"name":"A"x'), 8200]
     out = new_masks(vocabulary, len(draft) + 1)
     write_masks(constraint, draft, out)
@@ -211,7 +211,7 @@ def test_behind_a_refused_draft_every_bit_is_set(
 
 
 def test_only_the_end_may_come_when_all_is_said(vocabulary: Vocabulary) -> None:
-    constraint = Constraint(vocabulary, make_form(choices=["yes"]))
+    constraint = Constraint(vocabulary, make_form("choices", ["yes"]))
     constraint.advance(yes := vocabulary._tokenizer.encode("yes"))
     out = new_masks(vocabulary, 1)
     write_masks(constraint, [], out)
@@ -224,7 +224,7 @@ def test_reasoning_is_free_and_the_answer_begins_behind_it(
     vocabulary: Vocabulary, bundled_tokenizer: Tokenizer
 ) -> None:
     opening = bundled_tokenizer.encode("</think>\n\n")
-    constraint = Constraint(vocabulary, make_form(choices=["yes", "no"]), opening)
+    constraint = Constraint(vocabulary, make_form("choices", ["yes", "no"]), opening)
     assert constraint.waiting_for == opening[0]
     constraint.advance(bundled_tokenizer.encode("Hm. {"))
     draft = [*bundled_tokenizer.encode("So\n"), *opening, *bundled_tokenizer.encode("yes")]
@@ -247,9 +247,9 @@ def test_reasoning_is_free_and_the_answer_begins_behind_it(
 def test_several_constraints_fill_one_array(
     vocabulary: Vocabulary, bundled_tokenizer: Tokenizer
 ) -> None:
-    free, done = (Constraint(vocabulary, make_form(choices=["yes", "no"])) for _ in range(2))
-    waiting = Constraint(vocabulary, make_form(regex="a+"), [9])
-    wrong = Constraint(vocabulary, make_form(schema=PERSON))
+    free, done = (Constraint(vocabulary, make_form("choices", ["yes", "no"])) for _ in range(2))
+    waiting = Constraint(vocabulary, make_form("regex", "a+"), [9])
+    wrong = Constraint(vocabulary, make_form("schema", PERSON))
     with pytest.raises(RuntimeError, match=r"\[structured\] schema: a token came that"):
         wrong.advance(bundled_tokenizer.encode("no"))
     done.advance(yes := bundled_tokenizer.encode("yes"))
@@ -265,7 +265,7 @@ def test_several_constraints_fill_one_array(
 
 
 def test_arrays_that_do_not_fit(vocabulary: Vocabulary) -> None:
-    constraint = Constraint(vocabulary, make_form(regex="a+"))
+    constraint = Constraint(vocabulary, make_form("regex", "a+"))
     fit = new_masks(vocabulary, 3)
     misfits: list[Any] = [fit[:1], fit[:, 1:], fit.astype(np.int32), fit[::2], fit[0]]
     for out in misfits:
@@ -284,7 +284,7 @@ def test_grammars_are_kept(vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(vocabulary, "_make", noted)
     monkeypatch.setattr(vocabulary_module, "MAX_CACHED", 2)
     for regex in ("q", "r", "q", "s", "q", "r"):
-        vocabulary.compile(make_form(regex=regex))
+        vocabulary.compile(make_form("regex", regex))
     assert [json.loads(form.grammar)["grammars"][0]["lark_grammar"] for form in made] == [
         f"start: /{regex}/" for regex in ("q", "r", "s", "r")
     ]
@@ -304,7 +304,7 @@ def test_a_signals_handler_may_want_what_it_interrupts(
         return made
 
     monkeypatch.setattr(forms_module, "Vocabulary", interrupted)
-    assert forms.constrain(Held(make_form(regex="a")))[0].waiting_for is None
+    assert forms.constrain(Held(make_form("regex", "a")))[0].waiting_for is None
 
 
 @pytest.mark.parametrize("choice", ["auto", "required", {"name": "search"}, {"name": "now"}])

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Optional, Union
 
 import pydantic
 import pytest
-from mtlqwen.schemas import schema_of
+from mtlqwen.schemas import describe
 from mtlqwen.structured import make_form, parse
 
 
@@ -80,7 +80,7 @@ def either(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
 
 
 def value(wanted: Any, text: str) -> Any:
-    parsed = parse(make_form(schema=wanted), text, "stop", whole=True)
+    parsed = parse(make_form("schema", wanted), text, "stop", whole=True)
     assert parsed.problem is None
     return parsed.value
 
@@ -115,7 +115,7 @@ def test_dataclasses_in_each_other(either: str) -> None:
     child = Person("Hana", 1.5, Colour.RED)
     want = Person("Paul", 2.0, Colour.BLUE, [Address("a", 3)], child)
     assert value(Person, text) == want
-    schema = schema_of(Person)
+    schema = describe(Person)[0]
     person = schema["$defs"]["Person"] if "$ref" in schema else schema
     assert person["required"] == ["name", "height", "colour"]
     assert person["additionalProperties"] is False
@@ -124,7 +124,7 @@ def test_dataclasses_in_each_other(either: str) -> None:
 
 def test_what_a_type_refuses_is_a_problem(either: str) -> None:
     text = '{"name": "", "height": 1, "colour": "red"}'
-    parsed = parse(make_form(schema=Person), text, "stop", whole=True)
+    parsed = parse(make_form("schema", Person), text, "stop", whole=True)
     assert parsed.value is None
     assert "a person has a name" in (parsed.problem or "")
 
@@ -141,7 +141,7 @@ class Listed:
 
 
 def test_what_the_code_of_a_type_raises_is_a_problem(either: str) -> None:
-    parsed = parse(make_form(schema=Listed), '{"name": "there"}', "stop", whole=True)
+    parsed = parse(make_form("schema", Listed), '{"name": "there"}', "stop", whole=True)
     assert parsed.value is None
     assert "KeyError: 'there'" in (parsed.problem or "")
     union = Listed | dict[str, str]
@@ -150,7 +150,7 @@ def test_what_the_code_of_a_type_raises_is_a_problem(either: str) -> None:
 
 def test_a_number_beyond_floats_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pydantic", None)
-    parsed = parse(make_form(schema=float), "9" * 400, "stop", whole=True)
+    parsed = parse(make_form("schema", float), "9" * 400, "stop", whole=True)
     assert "OverflowError" in (parsed.problem or "")
 
 
@@ -158,10 +158,10 @@ def test_pydantic_models() -> None:
     owner = value(Owner, '{"pet": {"kind": "dog", "price": 1.25}}')
     assert owner == Owner(pet=Dog(kind="dog", price=Decimal("1.25")))
     parsed = parse(
-        make_form(schema=Owner), '{"pet": {"kind": "cat", "lives": 4}}', "stop", whole=True
+        make_form("schema", Owner), '{"pet": {"kind": "cat", "lives": 4}}', "stop", whole=True
     )
     assert "unlucky" in (parsed.problem or "")
-    schema = schema_of(Owner)
+    schema = describe(Owner)[0]
     assert "discriminator" not in schema["properties"]["pet"]
     assert {"type": "number"} in schema["$defs"]["Dog"]["properties"]["price"]["anyOf"]
     assert all("(?" not in text for text in map(str, schema["$defs"].values()))
@@ -176,10 +176,10 @@ def test_literals_may_be_of_an_enum(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_types_that_are_not_json(monkeypatch: pytest.MonkeyPatch, wanted: Any) -> None:
     monkeypatch.setitem(sys.modules, "pydantic", None)
     with pytest.raises(TypeError, match=r"^\[structured\] schema: "):
-        make_form(schema=wanted)
+        make_form("schema", wanted)
 
 
 @pytest.mark.parametrize("wanted", [type("Odd", (), {}), list["Nowhere"]])  # type: ignore[name-defined] # noqa: F821
 def test_types_that_pydantic_does_not_know(wanted: Any) -> None:
     with pytest.raises(TypeError, match=r"^\[structured\] schema: no "):
-        make_form(schema=wanted)
+        make_form("schema", wanted)

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import jsonschema
 import pydantic
 import pytest
-from mtlqwen import CapacityError, Completion, Engine, SamplingParams, _core
+from mtlqwen import CapacityError, Completion, Engine, SamplingParams, _core, tool
 from mtlqwen.constraint import Constraint
 from python.test_structured import SEARCH
 
@@ -150,6 +150,46 @@ def test_types_are_schemas(drafting: Engine) -> None:
     numbers = drafting.generate(PROMPT, max_tokens=60, schema=tuple[bool, bool])
     assert numbers.parsed is not None, numbers
     assert {type(item) for item in numbers.parsed} == {bool}
+
+
+def test_a_value_is_made_once_and_under_no_lock(plain: Engine) -> None:
+    locked: list[bool] = []
+
+    @dataclass
+    class Noted:
+        """What looks about when it is made."""
+
+        sure: bool
+
+        def __post_init__(self) -> None:
+            """Note whether others must wait."""
+            locked.append(handle._generation._lock.locked())
+
+    handle = plain.submit(PROMPT, schema=Noted, max_tokens=60)
+    first = handle.result()
+    assert first.parse_problem is None
+    assert handle.result().parsed is first.parsed
+    assert locked == [False]
+
+
+def test_a_type_is_described_once_a_call(drafting: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Any] = []
+    adapter = pydantic.TypeAdapter
+
+    def noted(wanted: Any) -> pydantic.TypeAdapter[Any]:
+        made.append(wanted)
+        return adapter(wanted)
+
+    monkeypatch.setattr(pydantic, "TypeAdapter", noted)
+    texts = drafting.generate([PROMPT, PROMPT], n=2, schema=list[bool], max_tokens=9)
+    assert (len(texts), made) == (2, [list[bool]])
+
+    def double(number: int) -> int:
+        return 2 * number
+
+    doubles = tool(double)
+    assert [doubles.run({"number": number}) for number in (3, 4)] == [6, 8]
+    assert len(made) == 2
 
 
 @pytest.mark.parametrize("thinking", [True, 3])
