@@ -1,4 +1,11 @@
-"""Every pair of options, on the bundled model, against a plain engine and one request at a time."""
+"""Every pair of options, on the bundled model, against a plain engine and one request at a time.
+
+The masks of the plain engine's forms come of trying every token, not of llguidance. Left out are
+pairs that cannot be: two ways to ask (a plain prompt has no thinking, only `generate` has ``n``);
+two forms; a form and ``ignore_eos``, which is refused, as is a form with tools, but for
+``tool_choice="none"``, which is here. Forms that are calls (the other choices of tools) are in
+``test_tiny_structured.py``, what chat templates read in ``test_chat.py``.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +16,9 @@ from functools import cache
 from typing import Any
 
 import pytest
-from mtlqwen import Completion, Engine
+from mtlqwen import Completion, Engine, forms
 from python.pairs import all_pairs, covering_rows, pairs_of
+from python.slow_masks import SLOW_FORMS, SlowMasks
 
 TEXTS = (
     "Once upon a time there was a small robot who walked and walked and walked through the town "
@@ -18,10 +26,14 @@ TEXTS = (
     "a b c a b c a b c a b c a b c a b c a b c a b c a b c a b c a b c a b c a b c a b c a b",
     "List the numbers, one after another: 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16,",
 )
-COMMON = list(range(300, 900, 3))
+END = 8167
+# The end of a turn, characters, and longer tokens: a form finds some of them at every place.
+COMMON = [END, *range(256), *range(300, 900, 3)]
+NOW = {"type": "function", "function": {"name": "now", "description": "The time."}}
 
 # How a text is asked for. Several texts, streams and budgets of reasoning exclude each other.
-CALLS = ("generate", "n", "stream", "chat", "thinking", "no thinking", "budget", "chat stream")
+PLAIN = ("generate", "n", "stream")
+CHATS = ("chat", "thinking", "no thinking", "budget", "chat stream", "tools")
 # Of the engine, and of what happens in it.
 AROUND: dict[str, Sequence[Any]] = {
     "spec": ("off", "ngram", "mtp", "dflash", "auto"),
@@ -34,7 +46,7 @@ AROUND: dict[str, Sequence[Any]] = {
 }
 # Of the request. None: it is not set.
 OPTIONS: dict[str, Sequence[Any]] = {
-    "call": CALLS,
+    "call": PLAIN + CHATS,
     "text": (0, 1, 2),
     "temperature": (0.0, 0.9),
     "seed": (1, 2**40 + 7),
@@ -49,7 +61,7 @@ OPTIONS: dict[str, Sequence[Any]] = {
     "bad_words": (None, ["the", [10], [321, 322]]),
     "stop": (None, ["q", "ing "]),
     "stop_token_ids": (None, [310, 333]),
-    "ignore_eos": (None, True),
+    "end": ({}, {"ignore_eos": True}, *({name: form.value} for name, form in SLOW_FORMS.items())),
     "min_tokens": (None, 6),
     "max_tokens": (9, 20),
     "repeat_limit": (None, 6),
@@ -68,8 +80,8 @@ def settings(row: dict[str, int]) -> dict[str, Any]:
 
 def keywords(row: dict[str, Any]) -> dict[str, Any]:
     """Of the call."""
-    names = [name for name in OPTIONS if name not in ("call", "text")]
-    return {name: row[name] for name in names if row[name] is not None}
+    names = [name for name in OPTIONS if name not in ("call", "text", "end")]
+    return {name: row[name] for name in names if row[name] is not None} | dict(row["end"])
 
 
 def ask(engine: Engine, row: dict[str, Any], **more: Any) -> list[Completion]:
@@ -83,8 +95,10 @@ def ask(engine: Engine, row: dict[str, Any], **more: Any) -> list[Completion]:
     if call == "stream":
         return [streamed(engine.stream(text, **options))]
     if call == "chat stream":
-        return [streamed(engine.stream(messages, thinking=True, **options))]
-    thinking = {"chat": None, "thinking": True, "no thinking": False, "budget": 4}[call]
+        return [streamed(engine.stream(messages, thinking=3, **options))]
+    if call == "tools":
+        options |= {"tools": [NOW], "tool_choice": "none"}
+    thinking = {"thinking": True, "no thinking": False, "tools": False, "budget": 4}.get(call)
     return [engine.chat(messages, thinking=thinking, **options)]
 
 
@@ -98,21 +112,33 @@ def streamed(stream: Any) -> Completion:
 
 def facts(result: Completion) -> dict[str, Any]:
     """What must be the same."""
-    names = ("text", "token_ids", "finish_reason", "reasoning", "logprobs", "prompt_logprobs")
+    names = (
+        *("text", "token_ids", "finish_reason", "reasoning", "parsed", "parse_problem"),
+        *("logprobs", "prompt_logprobs"),
+    )
     return {name: getattr(result, name) for name in names if hasattr(result, name)}
 
 
 @cache
-def plain_engine(deterministic: bool) -> Engine:
-    return Engine(
-        "tiny", spec="off", slots=1, cache_memory=0, context=512, deterministic=deterministic
-    )
+def plain_engine(deterministic: bool) -> tuple[Engine, SlowMasks]:
+    masks = SlowMasks()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(forms, "fill", masks.fill)
+        engine = Engine(
+            "tiny", spec="off", slots=1, cache_memory=0, context=512, deterministic=deterministic
+        )
+    return engine, masks
 
 
 @cache
 def expected(number: int, deterministic: bool) -> list[dict[str, Any]]:
     row = settings(ROWS[number])
-    return [facts(result) for result in ask(plain_engine(deterministic), row)]
+    engine, masks = plain_engine(deterministic)
+    before = masks.n_rows
+    results = ask(engine, row)
+    held = SLOW_FORMS.keys() & row["end"].keys()
+    assert (masks.n_rows > before) == bool(held) or row["call"] in ("chat", "thinking")
+    return [facts(result) for result in results]
 
 
 def rounded(facts: dict[str, Any]) -> dict[str, Any]:

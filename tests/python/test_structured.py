@@ -21,6 +21,7 @@ from mtlqwen.tokenizer import Tokenizer
 from mtlqwen.tool_grammar import tool_form
 from mtlqwen.vocabulary import Vocabulary
 from numpy.typing import NDArray
+from python.slow_masks import SLOW_FORMS, slow_row
 
 Masks: TypeAlias = NDArray[np.uint32]
 
@@ -195,6 +196,23 @@ def test_masks_behind_a_draft_are_those_after_it(vocabulary: Vocabulary, name: s
                 ahead.advance([token_id])
         constraint.advance(token_ids[at : at + taken])
         at += taken
+
+
+@pytest.mark.parametrize("option", SLOW_FORMS)
+def test_masks_allow_what_a_form_can_still_become(
+    vocabulary: Vocabulary, bundled_tokenizer: Tokenizer, option: str
+) -> None:
+    form = make_form(option, SLOW_FORMS[option].value)
+    for seed in range(8):
+        token_ids = walk(Constraint(vocabulary, form), vocabulary, seed, "]")
+        constraint = Constraint(vocabulary, form)
+        out = new_masks(vocabulary, len(token_ids))
+        write_masks(constraint, token_ids[:-1], out)
+        text = b""
+        for token_id, row in zip(token_ids, out, strict=True):
+            slow = slow_row(option, text, bundled_tokenizer, vocabulary.stop_ids, vocabulary.words)
+            assert allowed(row) == allowed(slow), text
+            text += bundled_tokenizer.token_bytes(token_id)
 
 
 def test_behind_a_refused_draft_every_bit_is_set(
