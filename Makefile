@@ -26,7 +26,7 @@ FORMATTED = $(shell find csrc metal src tests -name '*.[ch]pp' -o -name '*.h' -o
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-slow test-neon test-all lint format stub check-metal bench bench-peers asan tsan wheel clean FORCE
+.PHONY: help demo docs test test-slow test-neon test-all lint format stub check-metal bench bench-peers asan tsan wheel clean FORCE
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -71,8 +71,15 @@ test-neon: $(VENV)/.built  ## the kernels cross-compiled for aarch64, by qemu; s
 	@mkdir -p $(REPORTS)
 	$(PYTEST_SLOW) tests/neon --junitxml=$(REPORTS)/neon.xml
 
-test-all: lint check-metal test-slow test-neon asan tsan  ## all that `test` leaves out; `make -k test-all` goes on after a failure
+test-all: lint docs check-metal test-slow test-neon asan tsan  ## all that `test` leaves out; `make -k test-all` goes on after a failure
 	@$(BIN)/python tools/count_tests.py $(REPORTS)/slow.xml $(REPORTS)/neon.xml $(REPORTS)/asan.xml $(REPORTS)/tsan.xml
+
+$(VENV)/.docs: $(VENV)/.installed
+	$(BIN)/python -m pip install -q --group docs
+	@touch $@
+
+docs: $(VENV)/.built $(VENV)/.docs  ## these pages as HTML, in build/docs
+	$(BIN)/python -m sphinx -q -W --keep-going -n -j $(JOBS) -d build/doctrees docs build/docs
 
 lint: $(VENV)/.built  ## ruff, mypy --strict, clang-format, the committed stub
 	$(BIN)/ruff check .

@@ -268,7 +268,7 @@ class Engine(Calls, AsyncCalls, SessionCalls):
 
     @property
     def drafter(self) -> str:
-        """Who proposes tokens: ``"dflash"``, ``"mtp"``, ``"ngram"`` or ``"off"``."""
+        """The one who proposes tokens, ``"dflash"``, ``"mtp"``, ``"ngram"`` or ``"off"``."""
         self._driver.check()
         return self._core.drafter
 

@@ -311,7 +311,7 @@ class ChatResult(Completion):
 
     @property
     def messages(self) -> list[dict[str, Any]]:
-        """All that was added to the conversation: the rounds of tools, and this turn."""
+        """All that was added to the conversation, the rounds of tools and this turn."""
         return [*self.rounds, self.message]
 
     def __getnewargs_ex__(self) -> tuple[tuple[str], dict[str, Any]]:

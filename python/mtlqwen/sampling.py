@@ -147,7 +147,7 @@ class SamplingParams:
 
     @property
     def form(self) -> dict[str, Any]:
-        """What the text has to be: nothing, or the one option that says it."""
+        """The one option that says what the text has to be, or nothing."""
         return {name: value for name in FORMS if (value := getattr(self, name)) is not None}
 
     @property

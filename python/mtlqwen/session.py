@@ -199,8 +199,8 @@ class Session:
         it, in any process that has the same model.
 
         Returns:
-            How many tokens of the conversation the file holds the state of; 0: only the messages,
-            and all is computed again after loading.
+            How many tokens of the conversation the file holds the state of. With 0 it has only the
+            messages, and all is computed again after loading.
 
         Raises:
             TypeError: the messages hold something that JSON does not know.

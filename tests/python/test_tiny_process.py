@@ -6,7 +6,6 @@ import doctest
 import importlib
 import os
 import pty
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -168,38 +167,6 @@ def test_examples_are_short_and_all_run(root: Path) -> None:
     found = {file.name: file.read_text().count("\n") for file in (root / "examples").glob("*.py")}
     assert found.keys() == EXAMPLES.keys()
     assert all(lines < 60 for lines in found.values())
-
-
-def run_blocks(path: Path) -> str:
-    """Run the Python of a document, as one program; return what it prints."""
-    blocks = re.findall(r"```python\n(.*?)```", path.read_text(), re.DOTALL)
-    done = run("-c", "".join(blocks))
-    assert (done.returncode, done.stderr) == (0, "")
-    return done.stdout
-
-
-def test_the_readme_runs(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)  # it saves a session
-    shown = run_blocks(root / "README.md")
-    assert f"{ANSWER} | 60" in shown
-    assert "search_products {'query': 'orange umbrella', 'max_price': 45}" in shown
-    assert "My name is Paul." in shown
-    assert "I work as a singer." in shown
-
-
-def test_the_document_of_sessions_runs(root: Path) -> None:
-    shown = run_blocks(root / "docs/sessions.md").splitlines()
-    assert shown[0] == "My name is Paul."
-    assert re.fullmatch(r"I live in Ankara[.] [1-9]\d* of \d+", shown[1])
-
-
-def test_the_document_of_tools_runs(root: Path) -> None:
-    assert "'role': 'tool'" in run_blocks(root / "docs/tools.md")
-
-
-def test_the_document_of_sampling_runs(root: Path) -> None:
-    shown = run_blocks(root / "docs/sampling.md").splitlines()
-    assert re.fullmatch(r"'5' -\d[.]\d+ \['5', '6'\]", shown[-1])
 
 
 @pytest.mark.parametrize(
