@@ -23,18 +23,27 @@ class AsyncToolStream(AsyncStream):
 
     async def __anext__(self) -> Piece:
         """Return the next piece when it is there."""
-        while not self._results:
-            try:
-                return await anext(self._stream)
-            except StopAsyncIteration:
-                last = await self._stream.result()
-                turn = None if self._closed else self._rounds.more(last)
-                if turn is None:
-                    raise
-                texts = await self._rounds.runs.arun(turn.tool_calls)
-                self._results.extend(self._rounds.add(turn, texts))
-                self._stream = self._begin(self._rounds.added)
-        return self._results.popleft()
+        try:
+            while not self._results:
+                piece = await anext(self._stream, None)
+                if piece is not None:
+                    return piece
+                await self._next_round()
+            return self._results.popleft()
+        except BaseException:
+            await self.aclose()
+            raise
+
+    async def _next_round(self) -> None:
+        last = await self._stream.result()
+        turn = None if self._closed else self._rounds.more(last)
+        texts = [] if turn is None else await self._rounds.runs.arun(turn.tool_calls)
+        if turn is None or self._closed:
+            raise StopAsyncIteration
+        added = self._rounds.after(turn, texts)
+        self._stream = self._begin(added)
+        self._rounds.added = added
+        self._results.extend(Piece(text, [], "tool_result") for text in texts)
 
     async def result(self) -> Completion:
         """Read what is left and return the last turn; its ``messages`` have all rounds."""

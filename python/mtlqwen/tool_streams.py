@@ -42,11 +42,10 @@ class Rounds:
         self._left -= 1
         return result
 
-    def add(self, turn: ChatResult, results: Sequence[str]) -> list[Piece]:
-        """Take in what the tools returned, and return it as pieces."""
-        self.added.append(turn.message)
-        self.added += [{"role": "tool", "content": result} for result in results]
-        return [Piece(result, [], "tool_result") for result in results]
+    def after(self, turn: ChatResult, results: Sequence[str]) -> list[Message]:
+        """Return what is added when a turn and its tools' results are."""
+        told = [{"role": "tool", "content": result} for result in results]
+        return [*self.added, turn.message, *told]
 
     @property
     def terms(self) -> Terms:
@@ -92,16 +91,26 @@ class ToolStream(Stream):
 
     def __next__(self) -> Piece:
         """Return the next piece, waiting for it, and for tools."""
-        while not self._results:
-            try:
-                return next(self._stream)
-            except StopIteration:
-                turn = None if self._closed else self._rounds.more(self._stream.result())
-                if turn is None:
-                    raise
-                self._results.extend(self._rounds.add(turn, self._rounds.runs.run(turn.tool_calls)))
-                self._stream = self._begin(self._rounds.added)
-        return self._results.popleft()
+        try:
+            while not self._results:
+                piece = next(self._stream, None)
+                if piece is not None:
+                    return piece
+                self._next_round()
+            return self._results.popleft()
+        except BaseException:
+            self.close()  # or the next call would run the tools of the round again
+            raise
+
+    def _next_round(self) -> None:
+        turn = None if self._closed else self._rounds.more(self._stream.result())
+        texts = [] if turn is None else self._rounds.runs.run(turn.tool_calls)
+        if turn is None or self._closed:  # by a tool, or while it ran
+            raise StopIteration
+        added = self._rounds.after(turn, texts)
+        self._stream = self._begin(added)
+        self._rounds.added = added
+        self._results.extend(Piece(text, [], "tool_result") for text in texts)
 
     def result(self) -> Completion:
         """Read what is left and return the last turn; its ``messages`` have all rounds."""

@@ -7,7 +7,8 @@ import itertools
 from typing import Any
 
 import pytest
-from mtlqwen import ChatResult, Engine
+from mtlqwen import CapacityError, ChatResult, Engine
+from mtlqwen.prepare import Preparer
 from mtlqwen.tokenizer import Tokenizer
 from python.conftest import MakeEngine
 from python.fake_core import Script
@@ -108,6 +109,91 @@ def test_a_closed_stream_runs_nothing(make_engine: MakeEngine, script: Script) -
             if piece.tool_call:
                 break
     assert list(stream) == ran == []
+
+
+def interrupted(city: str) -> str:
+    raise KeyboardInterrupt(city)
+
+
+async def cancelled(city: str) -> str:
+    raise asyncio.CancelledError(city)
+
+
+@pytest.mark.parametrize(
+    ("function", "fault"),
+    [
+        (interrupted, KeyboardInterrupt),
+        (cancelled, asyncio.CancelledError),
+        (warmth, CapacityError),  # the next round cannot begin
+    ],
+)
+def test_a_round_that_fails_is_not_run_again(
+    make_engine: MakeEngine,
+    script: Script,
+    monkeypatch: pytest.MonkeyPatch,
+    function: Any,
+    fault: Any,
+) -> None:
+    prepared = Preparer.later
+    ran: list[str] = []
+
+    def once(self: Preparer, prompt: Any, added: Any, *rest: Any) -> Any:
+        if added:
+            raise CapacityError("too long")
+        return prepared(self, prompt, added, *rest)
+
+    def noted(city: str) -> Any:
+        ran.append(city)
+        return function(city)
+
+    def check(last: Any) -> None:
+        assert ran == ["Oslo"]
+        assert last.finish_reason == "tool_calls"
+        assert [message["role"] for message in last.messages] == ["assistant"]
+
+    async def main() -> None:
+        stream = engine.astream(ASKED, tools=[noted], run_tools=True, thinking=False)
+        with pytest.raises(fault):
+            await stream.result()
+        assert await anext(stream, None) is None
+        check(await stream.result())
+
+    noted.__name__ = "warmth"
+    engine = make_engine(script)
+    monkeypatch.setattr(Preparer, "later", once)
+    stream = engine.stream(ASKED, tools=[noted], run_tools=True, thinking=False)
+    with pytest.raises(fault):
+        stream.result()
+    assert next(stream, None) is None
+    check(stream.result())
+    ran.clear()
+    if function is not interrupted:  # an interrupt of a task ends its loop
+        asyncio.run(main())
+
+
+def test_a_stream_closed_by_its_tool_begins_no_other_round(
+    make_engine: MakeEngine, script: Script
+) -> None:
+    def closes(city: str) -> str:
+        streams[-1].close()
+        return city
+
+    async def acloses(city: str) -> str:
+        await streams[-1].aclose()
+        return city
+
+    async def main() -> None:
+        streams.append(engine.astream(ASKED, tools=[acloses], run_tools=True, thinking=False))
+        assert {piece.kind async for piece in streams[-1]} == {"text", "tool_call"}
+        assert (await streams[-1].result()).finish_reason == "tool_calls"
+
+    streams: list[Any] = []
+    closes.__name__ = acloses.__name__ = "warmth"
+    engine = make_engine(script)
+    streams.append(engine.stream(ASKED, tools=[closes], run_tools=True, thinking=False))
+    assert {piece.kind for piece in streams[-1]} == {"text", "tool_call"}
+    assert streams[-1].result().finish_reason == "tool_calls"
+    asyncio.run(main())
 
 
 def test_calls_that_were_cut_off_are_not_run(make_engine: MakeEngine, script: Script) -> None:
