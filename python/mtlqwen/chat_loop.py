@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 
 from mtlqwen.answer_view import AnswerView
 from mtlqwen.errors import MtlqwenError
+from mtlqwen.interrupts import Interrupts
 from mtlqwen.result import ChatResult, Piece
 from mtlqwen.tool_runs import ToolRuns
+from mtlqwen.tool_streams import MAX_ROUNDS
 
 if TYPE_CHECKING:
     from mtlqwen.engine import Engine
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
     from mtlqwen.session import Session
     from mtlqwen.tools import Tool
 
-_MAX_ROUNDS = 8
 _HELP = """\
 /system TEXT   begin anew, with another system message
 /regen         answer the last message again
@@ -59,25 +60,27 @@ class ChatLoop:
         self._branches = [self._begin(system)]
         self._branch = 0
         self._last: ChatResult | None = None
+        self._interrupts = Interrupts()
 
     def run(self) -> None:
         """Read lines and answer them, until the input ends."""
         with contextlib.suppress(ImportError):
             import readline  # noqa: F401  gives input() its editing and its history
-        self._screen.write("/help lists the commands\n", "dim")
-        while True:
-            try:
-                line = _read()
-            except EOFError:
-                self._screen.write("\n")
-                return
-            except KeyboardInterrupt:
-                self._screen.write("\n(Ctrl-D or /quit ends the chat)\n", "dim")
-                continue
-            if line in ("/quit", "/exit"):
-                return
-            if line:
-                self._handle(line)
+        with self._interrupts:
+            self._screen.write("/help lists the commands\n", "dim")
+            while True:
+                try:
+                    line = self._interrupts.run(_read)
+                except EOFError:
+                    self._screen.write("\n")
+                    return
+                if line is None:
+                    self._screen.write("\n(Ctrl-D or /quit ends the chat)\n", "dim")
+                    continue
+                if line in ("/quit", "/exit"):
+                    return
+                if line:
+                    self._handle(line)
 
     def _handle(self, line: str) -> None:
         try:
@@ -101,28 +104,38 @@ class ChatLoop:
 
     def _say(self, content: str | Messages) -> None:
         """Say something and show the answer, and those to the results of tools."""
-        for left in range(_MAX_ROUNDS, -1, -1):
-            view = self._make_view()
-            try:
-                with self._session.stream(content) as stream:
-                    for piece in stream:
-                        view.add(piece)
-                    result = stream.result()
-                view.end()
-                assert isinstance(result, ChatResult)
-                self._last = result
-                if self._runs is None or result.finish_reason != "tool_calls" or not left:
-                    break
-                texts = self._runs.run(result.tool_calls)
-            except KeyboardInterrupt:
-                view.end()
-                self._screen.write("(stopped; what was not answered is forgotten)\n", "dim")
-                return
+        view, session = self._make_view(), self._session
+        before, result = len(session.messages), None
+        try:
+            result = self._interrupts.run(lambda: self._answer(content, view))
+        finally:
+            added = session.messages[before:]
+            if result is None and added and added[-1].get("tool_calls"):
+                session.rewind()  # nothing answers these calls, and the next turn would follow them
+            view.end()
+        if result is None:
+            self._screen.write("(stopped; what was not answered is forgotten)\n", "dim")
+        elif result.finish_reason not in ("stop", "tool_calls"):
+            self._screen.write(f"({result.finish_reason})\n", "dim")
+
+    def _answer(self, content: str | Messages, view: AnswerView) -> ChatResult:
+        left = MAX_ROUNDS
+        while True:
+            with self._session.stream(content) as stream:
+                for piece in stream:
+                    view.add(piece)
+                    self._interrupts.check()
+                result = stream.result()
+            view.end()
+            assert isinstance(result, ChatResult)
+            self._last = result
+            if self._runs is None or result.finish_reason != "tool_calls" or not left:
+                return result
+            texts = self._runs.run(result.tool_calls)
             for text in texts:
                 view.add(Piece(text, [], "tool_result"))
             content = [{"role": "tool", "content": text} for text in texts]
-        if result.finish_reason not in ("stop", "tool_calls"):
-            self._screen.write(f"({result.finish_reason})\n", "dim")
+            left -= 1
 
     def _system(self, text: str) -> None:
         self._branches[self._branch] = self._begin(text or None)

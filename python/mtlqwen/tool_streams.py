@@ -20,6 +20,8 @@ from mtlqwen.tool_runs import ToolRuns
 
 Message: TypeAlias = dict[str, Any]
 
+MAX_ROUNDS = 8  # unless the caller says
+
 
 class Rounds:
     """What the rounds so far have added to a conversation."""
@@ -74,7 +76,7 @@ def make_rounds(
         if max_rounds is not None:
             raise ValueError("[chat] max_rounds: only with run_tools=True")
         return None
-    rounds = 8 if max_rounds is None else max_rounds
+    rounds = MAX_ROUNDS if max_rounds is None else max_rounds
     return Rounds(ToolRuns(tools), check_integer("chat", "max_rounds", rounds, 1, 2**31 - 1), terms)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -15,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mtlqwen import Engine, Piece, SamplingParams, ToolCall, cli, tool
+from mtlqwen import CapacityError, Engine, Piece, SamplingParams, ToolCall, cli, tool
 from mtlqwen.answer_view import AnswerView, MarkdownView, split_blocks
 from mtlqwen.chat_loop import ChatLoop
 from mtlqwen.screen import Screen
+from mtlqwen.tool_runs import ToolRuns
 from python.conftest import MakeEngine
 from python.fake_core import Script
 from python.test_surface import Terminal
@@ -167,6 +169,38 @@ def test_ctrl_c_stops_the_answer_only(
     loop._handle("two")
     assert "[two]" in terminal.getvalue()
     assert [message["content"] for message in loop._session.messages] == ["two", "[two]"]
+
+
+@pytest.mark.parametrize("fault", [KeyboardInterrupt, CapacityError, ZeroDivisionError])
+def test_a_turn_that_fails_in_its_tools_is_forgotten(
+    make_engine: MakeEngine, script: Script, monkeypatch: pytest.MonkeyPatch, fault: Any
+) -> None:
+    def fail(*_: object) -> None:
+        raise fault("no room")
+
+    terminal = Terminal()
+    loop = loop_of(make_engine(script), terminal, [awarmth])
+    monkeypatch.setattr(ToolRuns, "run", fail)
+    with contextlib.suppress(ZeroDivisionError):
+        loop._handle(ASKED[0]["content"])
+    assert loop._session.messages == []
+    words = {KeyboardInterrupt: "(stopped; ", CapacityError: "no room", ZeroDivisionError: ""}
+    assert words[fault] in terminal.getvalue()
+
+
+def test_an_error_while_an_answer_is_shown_ends_its_view(
+    make_engine: MakeEngine, echo: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[AnswerView] = []
+
+    def fail(*_: object) -> None:
+        raise CapacityError("no room")
+
+    loop = loop_of(make_engine(echo), Terminal())
+    monkeypatch.setattr(AnswerView, "add", fail)
+    monkeypatch.setattr(AnswerView, "end", lambda view: ended.append(view))
+    loop._handle("one")
+    assert len(ended) == 1
 
 
 def test_views_fold_and_show() -> None:
