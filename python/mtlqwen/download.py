@@ -9,6 +9,7 @@ from __future__ import annotations
 import glob
 import hashlib
 import json
+import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -120,8 +121,8 @@ class _Snapshot:
         self._files = files
         self._how = how
         self._storage = _storage(name)
+        self._commit = commit  # asked once: the branch may move while files come
         self._folder = self._storage / "snapshots" / commit
-        self._url = {"repo_id": name.repository, "revision": commit}
         self._done = self._total = 0
         self._of_caller: Exception | None = None  # what its progress function raised
 
@@ -136,6 +137,7 @@ class _Snapshot:
             raise ModelError(f"[hub] {self._name}: not complete: no {missing[0]} in it")
         self._check_memory([file for file in names if file.endswith((".gguf", ".safetensors"))])
         self._bring(names)
+        self._note_revision()
         return self._folder / weights if weights.endswith(".gguf") else self._folder
 
     def _bring(self, names: list[str]) -> None:
@@ -148,15 +150,14 @@ class _Snapshot:
                 options["disable"] = True
                 super().__init__(*arguments, **options)  # type: ignore[no-untyped-call]
 
-        is_known = _snapshot_folder(self._name) == self._folder
-        if is_known and all((self._folder / name).is_file() for name in names):
+        if all((self._folder / name).is_file() for name in names):
             return
         try:
             self._fill_blobs([self._files[name] for name in names])
             # Nothing is left but links, and files above the limit of HTTP.
             snapshot_download(
                 self._name.repository,
-                revision=self._name.revision,
+                revision=self._commit,
                 allow_patterns=[glob.escape(name) for name in names],
                 tqdm_class=Silent,
             )
@@ -164,6 +165,16 @@ class _Snapshot:
             if isinstance(error, CapacityError) or error is self._of_caller:
                 raise
             raise _explained(self._name, error) from error
+
+    def _note_revision(self) -> None:
+        """Write down which commit the revision is, now that it is here; not of a commit itself."""
+        reference = _reference(self._name)
+        if self._commit == self._name.revision or _snapshot_folder(self._name) == self._folder:
+            return
+        reference.parent.mkdir(parents=True, exist_ok=True)
+        new = reference.with_name(f"{reference.name}.{os.getpid()}.incomplete")
+        new.write_text(self._commit)
+        new.replace(reference)
 
     def _fill_blobs(self, files: list[RepoSibling]) -> None:
         blobs = self._storage / "blobs"
@@ -177,9 +188,11 @@ class _Snapshot:
         self._check_disk(self._total - here)
         for file in rest:
             with _locked(self._storage, _checksum(file)):
-                if not (blobs / _checksum(file)).exists():
-                    self._download(file, partial[file.rfilename])
-                    partial[file.rfilename].rename(blobs / _checksum(file))
+                if (blobs / _checksum(file)).exists():  # another process was faster
+                    self.update(_bytes(file))
+                    continue
+                self._download(file, partial[file.rfilename])
+                partial[file.rfilename].rename(blobs / _checksum(file))
 
     def _download(self, file: RepoSibling, path: Path) -> None:
         """Fill ``path`` up to the whole file, and check it."""
@@ -193,7 +206,7 @@ class _Snapshot:
                 out.truncate(0)
             self.update(out.tell())
             http_get(
-                hf_hub_url(filename=file.rfilename, **self._url),
+                hf_hub_url(self._name.repository, file.rfilename, revision=self._commit),
                 out,
                 resume_size=out.tell(),
                 headers=build_hf_headers() | {"Accept-Encoding": "identity"},
@@ -245,9 +258,14 @@ def _storage(name: HubName) -> Path:
     return Path(constants.HF_HUB_CACHE) / f"models--{name.repository.replace('/', '--')}"
 
 
+def _reference(name: HubName) -> Path:
+    """Return the file of the cache that says which commit a branch or a tag is."""
+    return _storage(name) / "refs" / name.revision
+
+
 def _snapshot_folder(name: HubName) -> Path:
     """Return where the cache has a revision, whether it has it or not."""
-    reference = _storage(name) / "refs" / name.revision
+    reference = _reference(name)
     commit = reference.read_text().strip() if reference.is_file() else name.revision
     return _storage(name) / "snapshots" / commit
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -206,6 +208,26 @@ def test_progress_counts_bytes(hub: FakeHub) -> None:
     assert seen[-1] == ("download", total, total)
 
 
+def test_progress_counts_what_another_process_brings(
+    hub: FakeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = GGUF["m-Q8_0.gguf"]
+
+    @contextmanager
+    def late(storage: Path, checksum: str) -> Iterator[None]:
+        if checksum == hashlib.sha256(data).hexdigest():
+            (storage / "blobs").mkdir(parents=True, exist_ok=True)
+            (storage / "blobs" / checksum).write_bytes(data)
+        yield
+
+    monkeypatch.setattr("mtlqwen.download._locked", late)
+    seen: list[tuple[str, int, int]] = []
+    resolve("owner/m-GGUF:Q8_0", Downloads(progress=lambda *now: seen.append(now)))
+    total = len(data) + len(GGUF["generation_config.json"])
+    assert seen[-1] == ("download", total, total)
+    assert names(hub) == ["generation_config.json"]
+
+
 def test_the_hub_prints_no_bars_of_its_own(
     hub: FakeHub, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -255,6 +277,26 @@ def test_a_branch_that_moved_brings_what_changed(hub: FakeHub) -> None:
     hub.served.clear()
     assert resolve("owner/m-GGUF:Q8_0").weights.parent.name == "b" * 40
     assert names(hub) == ["generation_config.json"]
+
+
+def test_a_branch_that_moves_meanwhile_changes_nothing(
+    hub: FakeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository = hub.repositories["owner/m-GGUF"]
+    repository.revisions["before"] = COMMIT
+    ask = huggingface_hub.HfApi.model_info
+
+    def move(*arguments: Any, **options: Any) -> Any:
+        told = ask(*arguments, **options)
+        repository.revisions["main"] = "b" * 40
+        return told
+
+    monkeypatch.setattr(huggingface_hub.HfApi, "model_info", move)
+    weights = resolve("owner/m-GGUF:Q8_0").weights
+    assert weights.read_bytes() == GGUF["m-Q8_0.gguf"]
+    assert weights.parent.name == COMMIT
+    hub.close()
+    assert resolve("owner/m-GGUF:Q8_0").weights == weights
 
 
 @pytest.mark.parametrize(
