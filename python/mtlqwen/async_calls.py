@@ -169,7 +169,7 @@ class AsyncCalls:
         from mtlqwen.async_tool_streams import AsyncToolStream
 
         def begin(added: list[Message]) -> AsyncStream:
-            turn = self._prepare.later(prompt, added, tools, params, rounds.terms)
+            turn = self._prepare.later(prompt, added, rounds.runs.tools, params, rounds.terms)
             return AsyncStream(turn, self._driver, self)
 
         return AsyncToolStream(rounds, begin)

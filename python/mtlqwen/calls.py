@@ -168,7 +168,7 @@ class Calls:
             return Stream(self._prepare.one(prompt, tools, params, terms), self._driver, self)
 
         def begin(added: list[Message]) -> Stream:
-            turn = self._prepare.later(prompt, added, tools, params, rounds.terms)
+            turn = self._prepare.later(prompt, added, rounds.runs.tools, params, rounds.terms)
             return Stream(turn, self._driver, self)
 
         return ToolStream(rounds, begin)

@@ -12,6 +12,12 @@ import typing
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+_BARE: dict[Any, tuple[Any, ...]] = {  # what `typing.List` and such leave out
+    list: (Any,),
+    Sequence: (Any,),
+    dict: (str, Any),
+    Mapping: (str, Any),
+}
 _PLAIN: dict[Any, dict[str, Any]] = {
     str: {"type": "string"},
     bool: {"type": "boolean"},
@@ -49,7 +55,7 @@ class PlainTypes:
             return self._named(wanted, self._dataclass)
         if isinstance(wanted, type) and issubclass(wanted, enum.Enum):
             return {"enum": [_enum_value(member) for member in wanted]}
-        origin, arguments = typing.get_origin(wanted), typing.get_args(wanted)
+        origin, arguments = _parts(wanted)
         if origin is typing.Annotated:
             return self._schema(arguments[0])
         if origin is typing.Literal:
@@ -107,7 +113,7 @@ class PlainTypes:
             return self._instance(wanted, data)
         if isinstance(wanted, type) and issubclass(wanted, enum.Enum):
             return wanted(data)
-        origin, arguments = typing.get_origin(wanted), typing.get_args(wanted)
+        origin, arguments = _parts(wanted)
         if origin is typing.Annotated:
             return self.value(arguments[0], data)
         if origin in (typing.Union, types.UnionType):
@@ -150,6 +156,12 @@ class PlainTypes:
             except Exception:  # a type's own code may raise anything
                 continue
         raise ValueError(f"none of {kinds} (got {data!r})")
+
+
+def _parts(wanted: Any) -> tuple[Any, tuple[Any, ...]]:
+    """Return what a generic type is of, and its arguments."""
+    origin = typing.get_origin(wanted)
+    return origin, typing.get_args(wanted) or _BARE.get(origin, ())
 
 
 def _hints(wanted: type) -> dict[str, Any]:

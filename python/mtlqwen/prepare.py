@@ -146,8 +146,8 @@ class Preparer:
                 "checkpoints stand at the ends of its messages"
             )
         check_single(params)
-        token_ids = self.format.encode(messages, tools, params.reasons, params.template_options)
         schemas = None if tools is None else check_tools(tools)
+        token_ids = self.format.encode(messages, schemas, params.reasons, params.template_options)
         kind = self.format.open_kind(token_ids)
         opening = self.format.closing if kind == "reasoning" else ()
         held = self._forms.of_turn(params, schemas, opening)

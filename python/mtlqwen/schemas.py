@@ -126,7 +126,7 @@ def _endless_references(schema: Mapping[str, Any]) -> set[str]:
     """Return the references of a schema of which no text ends: what is left when all others are."""
     left = {part["$ref"] for part in _parts(dict(schema)) if isinstance(part.get("$ref"), str)}
     for _ in range(_MAX_ROUNDS):
-        ending = {name for name in left if _ends(_find(schema, name), left)}
+        ending = {name for name in left if _ends(find(schema, name), left)}
         if not ending:
             return left
         left -= ending
@@ -154,7 +154,8 @@ def _ends(schema: Any, endless: set[str]) -> bool:
     return True
 
 
-def _find(root: Mapping[str, Any], name: str) -> Any:
+def find(root: object, name: str) -> Any:
+    """Return what a reference such as ``#/$defs/Name`` means in ``root``; None: nothing."""
     found: Any = root
     for part in filter(None, name.removeprefix("#").split("/")):
         key = part.replace("~1", "/").replace("~0", "~")

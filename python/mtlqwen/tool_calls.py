@@ -11,6 +11,7 @@ from typing import Any
 
 from mtlqwen.messages import function_of
 from mtlqwen.result import ToolCall
+from mtlqwen.schemas import find
 
 _MAX_STEPS = 8  # from one schema to another, in a tool's
 
@@ -58,10 +59,10 @@ def json_call(text: str) -> ToolCall | None:
         ToolCall(name='add', arguments={'a': 1})
     """
     try:
-        call = json.loads(text, parse_constant=_no_constant)
+        call = _read(text)
         arguments = call.get("arguments", call.get("parameters")) or {}
         if isinstance(arguments, str):
-            arguments = json.loads(arguments, parse_constant=_no_constant)
+            arguments = _read(arguments)
     except (ValueError, AttributeError, RecursionError):
         return None
     name = call.get("name")
@@ -78,7 +79,7 @@ def _typed(text: str, kinds: Collection[object]) -> Any:
     if "boolean" in kinds and text.lower() in ("true", "false"):
         return text.lower() == "true"
     try:
-        value = json.loads(text, parse_constant=_no_constant)
+        value = _read(text)
     except (ValueError, RecursionError):
         return text
     if "integer" in kinds and isinstance(value, float) and value.is_integer():
@@ -92,9 +93,7 @@ def resolved(schema: object, root: object) -> Mapping[str, Any]:
         name = _mapping(schema).get("$ref")
         if not isinstance(name, str):
             break
-        schema = root
-        for part in name.removeprefix("#/").split("/"):
-            schema = _mapping(schema).get(part.replace("~1", "/").replace("~0", "~"))
+        schema = find(root, name)
     return _mapping(schema)
 
 
@@ -144,6 +143,14 @@ def _is_kind(value: object, kind: object) -> bool:
     if isinstance(value, bool) and kind != "boolean":
         return False
     return isinstance(kind, str) and kind in _TYPES and isinstance(value, _TYPES[kind])
+
+
+def _read(text: str) -> Any:
+    """Return the value of a JSON text; half of a character becomes "?", for no text can hold it."""
+    value = json.loads(text, parse_constant=_no_constant)
+    if "\\ud" not in text.lower():
+        return value
+    return json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
 
 
 def _no_constant(word: str) -> None:

@@ -36,6 +36,11 @@ class ToolRuns:
         if not self._tools:
             raise ValueError("[chat] run_tools: no tools (want functions in tools=)")
 
+    @property
+    def tools(self) -> list[Tool]:
+        """The tools; so that no round makes them anew from functions."""
+        return list(self._tools.values())
+
     def run(self, calls: Sequence[ToolCall]) -> list[str]:
         """Run calls, one after the other; asynchronous tools together, in a loop of their own.
 
@@ -44,7 +49,7 @@ class ToolRuns:
         """
         results = [self._start(call) for call in calls]
         if not any(map(inspect.isawaitable, results)):
-            return [text_of(result) for result in results]
+            return [_told(result) for result in results]
         import asyncio
 
         whole = _gather(results)
@@ -93,7 +98,7 @@ async def _gather(results: Sequence[object]) -> list[str]:
                 result = await _awaited(result)
         except Exception as error:
             return error_text(error)
-        return text_of(result)
+        return _told(result)
 
     return list(await asyncio.gather(*map(end, results)))
 
@@ -104,17 +109,32 @@ async def _awaited(result: Awaitable[object]) -> object:
 
 def error_text(error: Exception) -> str:
     """Return what the model is told of an error."""
-    return f"error: {type(error).__name__}: {error}"
+    try:
+        return _whole(f"error: {type(error).__name__}: {error}")
+    except Exception:  # of its own __str__
+        return f"error: {type(error).__name__}"
+
+
+def _told(result: object) -> str:
+    try:
+        return text_of(result)
+    except Exception as error:  # of its own __str__, or of what makes JSON of it
+        return error_text(error)
+
+
+def _whole(text: str) -> str:
+    """Return ``text`` with "?" for halves of characters: no model can read them."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def text_of(result: object) -> str:
     """Return what a tool returned as the text that the model reads: strings, else JSON."""
     if isinstance(result, str):
-        return str(result)
+        return _whole(str(result))
     try:
-        return json.dumps(result, ensure_ascii=False, default=_plain)
+        return _whole(json.dumps(result, ensure_ascii=False, default=_plain))
     except (TypeError, ValueError, RecursionError):
-        return str(result)
+        return _whole(str(result))
 
 
 def _plain(value: Any) -> Any:

@@ -14,7 +14,7 @@ import typing
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, overload
 
-from mtlqwen.schemas import describe
+from mtlqwen.schemas import describe, find
 
 # Sections of a docstring as Google writes them, and fields as Sphinx does.
 _ARGUMENTS = ("Args", "Arguments", "Parameters")
@@ -112,7 +112,10 @@ class Tool(Mapping[str, Any]):
         self, schema: Mapping[str, Any], notes: Mapping[str, str], hints: Mapping[str, Any]
     ) -> dict[str, Any]:
         definitions = dict(schema.get("$defs", {}))
-        own = definitions.pop(schema["$ref"].rsplit("/", 1)[-1]) if "$ref" in schema else schema
+        own = schema
+        if "$ref" in schema:  # the dataclass of the arguments, which nothing else refers to
+            own = find(schema, schema["$ref"])
+            definitions = {name: one for name, one in definitions.items() if one is not own}
         properties: dict[str, Any] = {}
         for name, parameter in self._signature.parameters.items():
             properties[name] = dict(own["properties"][name])

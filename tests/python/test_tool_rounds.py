@@ -7,7 +7,7 @@ import itertools
 from typing import Any
 
 import pytest
-from mtlqwen import CapacityError, ChatResult, Engine
+from mtlqwen import CapacityError, ChatResult, Engine, Tool
 from mtlqwen.prepare import Preparer
 from mtlqwen.tokenizer import Tokenizer
 from python.conftest import MakeEngine
@@ -85,6 +85,34 @@ def test_what_streams_through_the_rounds(make_engine: MakeEngine, script: Script
     assert [p.tool_call.arguments["city"] for p in pieces if p.tool_call] == [
         *("Oslo", "Atlantis", "Rome")
     ]
+
+
+def test_tools_are_made_once(
+    make_engine: MakeEngine, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+    make = Tool.__init__
+
+    def count(one: Tool, function: Any) -> None:
+        made.append(function.__name__)
+        make(one, function)
+
+    monkeypatch.setattr(Tool, "__init__", count)
+    engine = make_engine(script)
+    checked(engine.chat(ASKED, tools=[warmth], run_tools=True, thinking=False))
+    assert made == ["warmth"]
+    engine.chat(ASKED, tools=[warmth], thinking=False)
+    assert made == ["warmth"] * 2
+
+
+def test_texts_that_no_model_can_read(make_engine: MakeEngine, script: Script) -> None:
+    def broken(city: str) -> str:
+        return f"{city}: \ud83d"
+
+    broken.__name__ = "warmth"
+    result = make_engine(script).chat(ASKED, tools=[broken], run_tools=True, thinking=False)
+    told = [message["content"] for message in result.messages if message["role"] == "tool"]
+    assert told[0] == "Oslo: ?"
 
 
 def test_the_last_round_keeps_its_calls(make_engine: MakeEngine, script: Script) -> None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import enum
 import functools
+import typing
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Optional
 
 import pytest
 from mtlqwen import Tool, ToolCall, tool
+from mtlqwen.plain_types import PlainTypes
+from mtlqwen.tool_calls import CallTypes, json_call
 from mtlqwen.tool_runs import ToolRuns
 from mtlqwen.tools import split_docstring
 
@@ -198,6 +201,50 @@ def test_results_are_text_and_errors_are_told() -> None:
         assert texts[4] == "error: no such tool (got nosuch, want add, fail, slow, place)"
         assert texts[5].startswith("error: ")
     assert runs.run(CALLS[:2]) == WANT[:2]
+
+
+class Unspeakable:
+    """What has no text."""
+
+    def __str__(self) -> str:  # noqa: D105
+        raise RuntimeError("no\ud800")
+
+
+def test_whatever_a_tool_returns_or_raises_is_a_text_that_can_be_read() -> None:
+    def half() -> Any:
+        return {"a": "x\ud800"}
+
+    def wordless() -> Any:
+        return Unspeakable()
+
+    def fails() -> Any:
+        raise ValueError(Unspeakable())
+
+    calls = [ToolCall(name, {}) for name in ("half", "wordless", "fails")]
+    runs = ToolRuns([half, wordless, fails])
+    for texts in (runs.run(calls), asyncio.run(runs.arun(calls))):
+        assert texts == ['{"a": "x?"}', "error: RuntimeError: no?", "error: ValueError"]
+
+
+def test_calls_hold_no_half_characters() -> None:
+    said = json_call('{"name": "f", "arguments": {"\\uD800a": ["\\udc00", "\\ud83d\\ude00"]}}')
+    assert said == ToolCall("f", {"?a": ["?", "\U0001f600"]})
+    types = CallTypes([{"name": "f", "parameters": {"properties": {"a": {"type": "array"}}}}])
+    assert types.call("f", [("a", '["\\ud800"]')]).arguments == {"a": ["?"]}
+
+
+def test_old_names_of_lists_and_dicts_hold_anything() -> None:
+    types = PlainTypes()
+    lists: list[Any] = [typing.List, typing.Sequence]  # noqa: UP006  the old way to write it
+    for wanted in lists:
+        assert types.schema(wanted) == {"type": "array", "items": {}}
+        assert types.value(wanted, [1, "a"]) == [1, "a"]
+    dicts: list[Any] = [typing.Dict, typing.Mapping]  # noqa: UP006
+    for wanted in dicts:
+        assert types.schema(wanted)["type"] == "object"
+        assert types.value(wanted, {"a": 1}) == {"a": 1}
+    with pytest.raises(ValueError, match="not"):
+        types.value(typing.List, {})  # noqa: UP006
 
 
 def test_an_asynchronous_tool_needs_a_loop_that_is_free() -> None:
