@@ -6,13 +6,15 @@ The blocks of a document are one program, and its commands one script. A block u
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
+import mtlqwen
 import pytest
 from house import ROOT, relative
 
@@ -135,3 +137,21 @@ def test_the_picture_shows_the_committed_results(tmp_path: Path) -> None:
     made = tmp_path / "speed.svg"
     run([sys.executable, str(ROOT / "tools/draw_speed.py"), str(made)], tmp_path)
     assert made.read_bytes() == (ROOT / "docs/speed.svg").read_bytes()
+
+
+def test_every_public_name_and_option_is_documented() -> None:
+    interface = (ROOT / "docs/api.md").read_text(encoding="utf-8")
+    named = re.findall(r"(?m)^[.][.] auto\w+:: mtlqwen[.](\w+)(?:\(\))?$", interface)
+    assert sorted(named) == sorted(mtlqwen.__all__)
+    engine = set(inspect.signature(mtlqwen.Engine).parameters) - {"model"}
+    options = engine | {field.name for field in fields(mtlqwen.SamplingParams)}
+    calls = (ROOT / "docs/calls.md").read_text(encoding="utf-8")
+    assert {name for name in options if f"`{name}`" not in calls} == set()
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_links_lead_somewhere(name: str) -> None:
+    text = re.sub(r"`[^`\n]+`", "", (ROOT / name).read_text(encoding="utf-8"))
+    targets = re.findall(r"\]\(([^)#\s]+)", text)
+    local = [target for target in targets if not target.startswith("https://")]
+    assert [t for t in local if not (ROOT / name).parent.joinpath(t).exists()] == []
