@@ -64,6 +64,7 @@ WAYS: dict[str, Callable[[Engine], object]] = {
     "generate": lambda engine: engine.generate("x"),
     "list": lambda engine: engine.generate(["x", "y"], stop="Z"),
     "stream": lambda engine: list(engine.stream("x", stop="c")),
+    "form": lambda engine: engine.generate("x", choices=[SAID]).parsed,
     "submit": lambda engine: engine.submit("x").result(),
     "iterate": lambda engine: list(engine.submit("x", priority=1)),
     "cancel": lambda engine: engine.submit("x").cancel(),
@@ -86,6 +87,7 @@ def test_no_point_loses_a_sequence(make_engine: MakeEngine, say: Say, way: str) 
         assert engine.generate("x") == SAID
         number += 1
     assert number > 60  # points
+    assert core.n_mask_fns == 1  # the core takes one
 
 
 def test_no_point_loses_a_token(make_engine: MakeEngine, say: Say) -> None:
