@@ -43,7 +43,7 @@ def linear_cases() -> Iterator[LinearCase]:
             for kernel in kernels.values():
                 n = kernel.outputs_per_group + 5
                 yield LinearCase(fmt=fmt, kernel=kernel, rows=kernel.width + 1, n=n, k=96)
-    for kernel in (SPLIT[1], SPLIT[4], TILE[8]):
+    for kernel in (*SPLIT.values(), *TILE.values()):
         n = kernel.outputs_per_group + 5
         yield LinearCase(fmt="q5_k", kernel=kernel, rows=kernel.width + 1, n=n, k=256)
     for case in (*small_k_cases(), *edge_cases()):
