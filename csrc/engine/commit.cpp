@@ -56,6 +56,7 @@ Decoded Engine::commit_locked(const Batch& batch, const PassResult& result) {
 // The only publication: kv_valid, bank and request move together.
 void Engine::commit_one_locked(const Query& query, Committed& committed) {
   Sequence& sequence = sequences_.at(query.sequence);
+  sequence.logit_row.reset();
   const std::span<const int32_t> sampled =
       committed.result.sampled.subspan(committed.n_logits + query.n_told, query.n_sampled());
   const uint32_t accepted = is_decode(query) ? commit_draft_locked(sequence, query, committed) : 0;
@@ -70,9 +71,7 @@ void Engine::commit_one_locked(const Query& query, Committed& committed) {
   }
   // What the pass has of a text whose grammar gave up was chosen freely.
   if (grammar_error) return finish_locked(sequence, FinishReason::kError, grammar_error);
-  if (is_held) {
-    sequence.n_heard = sequence.n_completion();
-  }
+  if (is_held) sequence.n_heard = sequence.n_completion();
   for (const int32_t token : sampled.first(accepted))
     append_token_locked(sequence, token, committed.now);
   commit_logprobs_locked(sequence, query, accepted, committed);
@@ -80,7 +79,6 @@ void Engine::commit_one_locked(const Query& query, Committed& committed) {
   keep_bank_locked(sequence, bank_behind(query, rows));
   runtime_->forward.keep(query, rows);
   remember_locked(sequence, query, rows);
-  sequence.logit_row.reset();
   if (query.emits) {
     sequence.logit_row = committed.n_logits + query.n_told + accepted;
     append_token_locked(sequence, sampled[accepted], committed.now);

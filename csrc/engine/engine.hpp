@@ -72,7 +72,7 @@ struct Stats {
   uint64_t weights_locked_bytes = 0;  // of the files, locked in memory
   uint64_t weights_copied_bytes =
       0;                     // small vectors, and tensors that kernels cannot read in place
-  uint64_t arena_bytes = 0;  // activations, control arrays, kernel arguments, rope, tape
+  uint64_t arena_bytes = 0;  // activations, control arrays, masks, kernel arguments, rope, tape
   uint64_t pool_bytes = 0;   // heaps for keys, values and GDN states
   uint64_t kv_bytes = 0;     // of it, keys and values bound to sequences
   uint64_t bank_bytes = 0;   // of it, banks of GDN states, spares included

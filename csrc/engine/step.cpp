@@ -48,8 +48,9 @@ class CallOut {
 // Marks the calling thread as the one inside step().
 class Engine::StepGuard {
  public:
-  explicit StepGuard(Engine& engine) : lock_(engine.step_mutex_, std::try_to_lock) {
-    if (lock_) return;
+  explicit StepGuard(Engine& engine) : lock_(engine.step_mutex_, std::defer_lock) {
+    engine.require_outside_step();
+    if (lock_.try_lock()) return;
     {
       const std::lock_guard lock(engine.mutex_);
       engine.require_open_locked();  // it may be close() that holds the lock
@@ -310,7 +311,13 @@ void Engine::stop_locked(StepRecord& record) {
 std::vector<std::exception_ptr> Engine::fill_masks(std::span<const MaskItem> items,
                                                    const MaskTable& masks) {
   const CallOut call(calls_out_);
-  return mask_fn_(items, masks);
+  std::vector<std::exception_ptr> errors = mask_fn_(items, masks);
+  if (errors.size() != items.size()) {
+    throw std::invalid_argument(
+        concat("[engine] mask_fn: want an error or none for each item (got ", errors.size(),
+               ", want ", items.size(), ")"));
+  }
+  return errors;
 }
 
 void Engine::count_committed_locked(const StepRecord& record, const Decoded& decoded) {

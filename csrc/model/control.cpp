@@ -28,7 +28,7 @@ PassBuffers lay_out(const PassLimits& limits, uint8_t index, Take take) {
           .sampled = take(limits.sampled_rows * sizeof(int32_t)),
           .filters = take(n_chosen * sizeof(FilterArgs)),
           .kept = take(limits.sampled_rows * sizeof(Kept)),
-          .masks = take(uint64_t{n_chosen} * limits.mask_words * sizeof(uint32_t)),
+          .masks = {},  // not of the arena
           .verifies = take(limits.queries * sizeof(VerifyArgs)),
           .stops = take(limits.stops * sizeof(int32_t)),
           .accepted = take(limits.queries * sizeof(uint32_t)),
@@ -46,6 +46,10 @@ uint64_t arena_bytes(const PassLimits& limits) {
   return total;
 }
 
+uint64_t mask_bytes(const PassLimits& limits) {
+  return uint64_t{limits.sampled_rows} * limits.mask_words * sizeof(uint32_t);
+}
+
 }  // namespace
 
 uint32_t blocks_per_split(uint32_t rows, uint32_t longest, uint32_t least, uint32_t capacity) {
@@ -57,8 +61,11 @@ uint32_t blocks_per_split(uint32_t rows, uint32_t longest, uint32_t least, uint3
 
 Control::Control(Device& device, const PassLimits& limits, uint8_t pass_index)
     : arena_(device, arena_bytes(limits), Storage::kShared, "control arrays"),
+      masks_(device, std::max<uint64_t>(mask_bytes(limits), 1), Storage::kShared, "masks"),
       buffers_(lay_out(limits, pass_index, [&](uint64_t bytes) { return arena_.take(bytes); })),
-      mask_words_(limits.mask_words) {}
+      mask_words_(limits.mask_words) {
+  buffers_.masks = masks_.take(mask_bytes(limits));
+}
 
 void Control::pack_query(const PackedQuery& packed, uint32_t index) {
   const Query& query = packed.query;
@@ -140,30 +147,22 @@ uint32_t Control::pack_filter(const Sampling& sampling) {
 uint32_t Control::reserve_masks(const PackedQuery& packed) {
   const Query& query = packed.query;
   const uint32_t first = n_masks_;
-  held_.push_back({.item = {.text = *packed.held, .first_row = first},
-                   .first_drafted = query.first_row + query.count - query.width,
-                   .n_drafted = query.width});
+  const int32_t* ids = at<int32_t>(buffers_.input_ids);
+  held_.push_back({.text = *packed.held,
+                   .drafted = {ids + query.first_row + query.count - query.width, query.width},
+                   .first_row = first});
   n_masks_ += packed.n_sampled();
   return first;
 }
 
-std::vector<MaskItem> Control::mask_items() const {
-  std::vector<MaskItem> items;
-  for (const HeldRows& held : held_) {
-    items.push_back(held.item);
-    items.back().drafted = input_ids().subspan(held.first_drafted, held.n_drafted);
-  }
-  return items;
-}
-
 MaskTable Control::masks() const {
-  return {.words = at<uint32_t>(buffers_.masks), .rows = n_masks_, .row_words = mask_words_};
+  return {.words = mask_row(0), .rows = n_masks_, .row_words = mask_words_};
 }
 
 // All rows of a query have one.
 uint32_t Control::pack_mask(std::span<const uint32_t> mask) {
   if (mask.empty()) return MTLQWEN_NO_INDEX;
-  std::ranges::copy(mask, at<uint32_t>(buffers_.masks) + size_t{n_masks_} * mask_words_);
+  std::ranges::copy(mask, mask_row(n_masks_));
   return n_masks_++;
 }
 

@@ -115,13 +115,13 @@ class Control {
   }
   // Its tokens, those that a drafter proposed included.
   [[nodiscard]] std::span<const int32_t> input_ids() const;
-  // Of queries that a grammar holds: what is to be filled, with the drafts as they stand now.
-  [[nodiscard]] std::vector<MaskItem> mask_items() const;
+  // Of queries that a grammar holds: what is to be filled. A drafter writes the drafts before.
+  [[nodiscard]] std::span<const MaskItem> mask_items() const { return held_; }
   [[nodiscard]] MaskTable masks() const;
   [[nodiscard]] bool masks_held() const { return !held_.empty(); }  // any
 
   [[nodiscard]] const PassBuffers& buffers() const { return buffers_; }
-  [[nodiscard]] uint64_t bytes() const { return arena_.buffer().bytes(); }
+  [[nodiscard]] uint64_t bytes() const { return arena_.buffer().bytes() + masks_.buffer().bytes(); }
 
  private:
   void pack_query(const PackedQuery& packed, uint32_t index);
@@ -138,7 +138,12 @@ class Control {
     return static_cast<T*>(arena_.at(span));
   }
 
+  [[nodiscard]] uint32_t* mask_row(uint32_t row) const {
+    return static_cast<uint32_t*>(masks_.at(buffers_.masks)) + size_t{row} * mask_words_;
+  }
+
   Arena arena_;
+  Arena masks_;  // apart: they are written while kernels work on what stands in the other
   PassBuffers buffers_;
   uint32_t mask_words_;
   // Of the last pass:
@@ -153,13 +158,7 @@ class Control {
   uint32_t n_likeliest_ = 0;
   uint32_t n_taped_ = 0;         // drafts
   uint32_t n_taped_packed_ = 0;  // of them, so far
-  // Drafts of held texts, as input_ids()' first row and number, beside their items.
-  struct HeldRows {
-    MaskItem item;
-    uint32_t first_drafted = 0;
-    uint32_t n_drafted = 0;
-  };
-  std::vector<HeldRows> held_;
+  std::vector<MaskItem> held_;
   std::vector<uint32_t> verifies_;  // where the drafts stand among buffers_.verifies
   std::vector<uint32_t> accepted_;  // accepted()'s
 };

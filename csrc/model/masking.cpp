@@ -13,12 +13,16 @@ namespace mtlqwen {
 namespace {
 
 bool holds_only(std::span<const uint32_t> mask, std::span<const int32_t> ids) {
-  std::vector<uint32_t> rest(mask.begin(), mask.end());
-  for (const int32_t id : ids) {
-    const auto bit = static_cast<uint32_t>(id);
-    if (bit / 32 < rest.size()) rest[bit / 32] &= ~(1U << (bit % 32));
+  for (size_t word = 0; word < mask.size(); ++word) {
+    uint32_t rest = mask[word];
+    if (rest == 0) continue;
+    for (const int32_t id : ids) {
+      const auto bit = static_cast<uint32_t>(id);
+      if (bit / 32 == word) rest &= ~(1U << (bit % 32));
+    }
+    if (rest != 0) return false;
   }
-  return std::ranges::all_of(rest, [](uint32_t word) { return word == 0; });
+  return true;
 }
 
 }  // namespace
@@ -47,8 +51,8 @@ std::vector<std::exception_ptr> Forward::run_held(std::span<const PackedQuery> q
   }
   try {
     wait_for_round();
-  } catch (const Error&) {
-    if (!failure) throw;  // else an interrupt would get lost
+  } catch (const Aborted&) {
+    if (!failure) throw;  // else what stopped the function would get lost
   }
   if (failure) throw MasksFailed{failure};
   narrow_masks(queries);
@@ -62,7 +66,7 @@ std::vector<std::exception_ptr> Forward::run_held(std::span<const PackedQuery> q
 // forbid the last that is left.
 void Forward::narrow_masks(std::span<const PackedQuery> queries) {
   const MaskTable masks = control_.masks();
-  const std::vector<MaskItem> items = control_.mask_items();
+  const std::span<const MaskItem> items = control_.mask_items();
   uint32_t first_logit = 0;
   size_t n_items = 0;
   for (const PackedQuery& packed : queries) {

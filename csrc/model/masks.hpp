@@ -21,8 +21,6 @@ struct MaskItem {
   HeldText text;
   std::span<const int32_t> drafted{};
   uint32_t first_row = 0;
-
-  [[nodiscard]] uint32_t n_rows() const { return static_cast<uint32_t>(drafted.size()) + 1; }
 };
 
 // Bit id % 32 of word id / 32 is set where an id may be chosen.
