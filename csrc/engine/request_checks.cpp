@@ -54,10 +54,8 @@ void require_valid(const EditOptions& edits, uint32_t n_valid) {
   require_ids("allowed_token_ids", edits.allowed, n_valid);
   for (const auto& [id, bias] : edits.biases) {
     require_ids("logit_bias", std::span(&id, 1), n_valid);
-    if (std::isnan(bias) || bias == std::numeric_limits<float>::infinity()) {
-      throw std::invalid_argument(
-          concat("[sampling] logit_bias: not a number that can be added (got ", bias, " for id ",
-                 id, "); -infinity forbids an id"));
+    if (bias != -std::numeric_limits<float>::infinity()) {
+      require_range("logit_bias", bias, -kMostPenalty, kMostPenalty);
     }
   }
   for (const std::vector<int32_t>& word : edits.bad_words) {

@@ -254,7 +254,8 @@ REFUSED: dict[str, dict[str, Any]] = {
     "min_p": {"min_p": 1.5},
     "presence_penalty": {"presence_penalty": float("nan")},
     "repetition_penalty": {"repetition_penalty": 0.0},
-    "logit_bias": {"logit_bias": [(-1, 1.0)]},
+    "logit_bias: token id": {"logit_bias": [(-1, 1.0)]},
+    "logit_bias: out of range": {"logit_bias": [(1, 3e38)]},
     "allowed_token_ids": {"allowed_ids": [10**6]},
     "bad_words": {"bad_words": [[]]},
 }
