@@ -24,16 +24,6 @@ MTLQWEN_INLINE Wide logits_of(WideInts keys) { return (Wide)(keys ^ (keys >> 31 
 MTLQWEN_INLINE int32_t key_of(float logit) { return keys_of(Wide(logit))[0]; }
 MTLQWEN_INLINE float logit_of(int32_t key) { return logits_of(WideInts(key))[0]; }
 
-MTLQWEN_INLINE WideInts larger(WideInts a, WideInts b) { return b > a ? b : a; }
-
-MTLQWEN_INLINE int32_t largest(WideInts a) {
-  a = larger(a, a.s89abcdef01234567);
-  a = larger(a, a.s4567012389abcdef);
-  a = larger(a, a.s23016745ab89efcd);
-  a = larger(a, a.s1032547698badcfe);
-  return a[0];
-}
-
 // Of a row, the ids that may be chosen.
 struct Row {
   const float* logits;

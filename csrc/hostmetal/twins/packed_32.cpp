@@ -37,14 +37,7 @@ struct FormatQ4_1 : ScaleAndOffset {
 
 // Bit i of 32 as the fifth of byte i.
 MTLQWEN_INLINE Bytes32 fifth_bits(const uint8_t* from) {
-  typedef uint32_t Words8 __attribute__((ext_vector_type(8)));
-  const auto all = (Bytes32)Words8(load_value<uint32_t>(from));
-  const Bytes32 spread =
-      __builtin_shufflevector(all, all, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 18, 18, 18,
-                              18, 18, 18, 18, 18, 19, 19, 19, 19, 19, 19, 19, 19);
-  typedef uint64_t Words4 __attribute__((ext_vector_type(4)));
-  const auto own = (Bytes32)Words4(0x8040201008040201U);
-  return (Bytes32)((spread & own) == own) & 16;
+  return spread_bits(load_value<uint32_t>(from)) & 16;
 }
 
 struct FormatQ5_0 : FormatQ4_0 {

@@ -44,6 +44,17 @@ MTLQWEN_INLINE Bytes32 nibbles(const uint8_t* from) {
 MTLQWEN_INLINE Bytes32 bits(Bytes32 bytes, uint32_t shift, uint8_t mask) {
   return (Bytes32)((Shorts16)bytes >> static_cast<uint16_t>(shift)) & mask;
 }
+// Bit i as all bits of byte i.
+MTLQWEN_INLINE Bytes32 spread_bits(uint32_t bits) {
+  typedef uint32_t Words8 __attribute__((ext_vector_type(8)));
+  typedef uint64_t Words4 __attribute__((ext_vector_type(4)));
+  const auto all = (Bytes32)Words8(bits);
+  const Bytes32 spread =
+      __builtin_shufflevector(all, all, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 18, 18, 18,
+                              18, 18, 18, 18, 18, 19, 19, 19, 19, 19, 19, 19, 19);
+  const auto own = (Bytes32)Words4(0x8040201008040201U);
+  return (Bytes32)((spread & own) == own);
+}
 
 constexpr int8_t kIq4Values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
                                    1,    13,   25,  38,  53,  69,  89,  113};
@@ -66,8 +77,8 @@ MTLQWEN_INLINE Codes look_up(const int8_t* values, Bytes32 at) {
 
 constexpr uint32_t kPackedAheadBytes = 4096;  // of a row of weights
 
-// The product of an int16 row with one row of weights. Two totals: one would wait for its last
-// addition.
+// The product of an int16 row with one row of weights. Two totals where a qblock has several parts:
+// one would wait for its last addition.
 template <class Format>
 MTLQWEN_INLINE float dot(const uint8_t* x, const uint8_t* weights, uint32_t k) {
   constexpr uint32_t kParts = Format::kElements / kInt16Qblock;

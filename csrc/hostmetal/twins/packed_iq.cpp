@@ -34,12 +34,7 @@ MTLQWEN_INLINE uint32_t spread_threes(uint32_t entry) {
 
 // Bit i of `signs` negates weight i.
 MTLQWEN_INLINE Codes with_signs(Codes values, uint32_t signs) {
-  const auto all = (Bytes32)Words8(signs);
-  const Bytes32 spread =
-      __builtin_shufflevector(all, all, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 18, 18, 18,
-                              18, 18, 18, 18, 18, 19, 19, 19, 19, 19, 19, 19, 19);
-  const auto own = (Bytes32)Words4(0x8040201008040201U);
-  const auto minus = (Codes)((spread & own) == own);
+  const auto minus = (Codes)spread_bits(signs);
   return (values ^ minus) - minus;
 }
 // Four times seven signs; the eighth of each makes their number even.

@@ -16,6 +16,11 @@ struct Qblock256 {
 // Bytes 0x03 and so on in a word of four.
 constexpr uint32_t each(uint32_t byte) { return byte * 0x01010101U; }
 
+// Four scales of six bits: the low four and the high two.
+constexpr uint32_t six_bits(uint32_t low, uint32_t high) {
+  return (low & each(15)) | (high & each(3)) << 4;
+}
+
 MTLQWEN_INLINE uint64_t two_words(uint32_t low, uint32_t high) {
   return low | static_cast<uint64_t>(high) << 32;
 }
@@ -47,11 +52,8 @@ struct FormatQ3_K : Qblock256 {
     const auto a = load_value<uint32_t>(qblock + 96);
     const auto b = load_value<uint32_t>(qblock + 100);
     const auto c = load_value<uint32_t>(qblock + 104);
-    const auto join = [](uint32_t low, uint32_t high) {
-      return (low & each(15)) | (high & each(3)) << 4;
-    };
-    const Words2 words = {two_words(join(a, c), join(b, c >> 2)),
-                          two_words(join(a >> 4, c >> 4), join(b >> 4, c >> 6))};
+    const Words2 words = {two_words(six_bits(a, c), six_bits(b, c >> 2)),
+                          two_words(six_bits(a >> 4, c >> 4), six_bits(b >> 4, c >> 6))};
     const Wide values = __builtin_convertvector((Chars16)words - 32, Wide);
     store(scales, values * half_at(qblock + 108));
   }
@@ -68,11 +70,8 @@ struct FormatQ4_K : Qblock256 {
     const auto a = load_value<uint32_t>(qblock + 4);
     const auto b = load_value<uint32_t>(qblock + 8);
     const auto c = load_value<uint32_t>(qblock + 12);
-    const auto join = [](uint32_t low, uint32_t high) {
-      return (low & each(15)) | (high & each(3)) << 4;
-    };
-    const Words2 words = {two_words(a & each(63), join(c, a >> 6)),
-                          two_words(b & each(63), join(c >> 4, b >> 6))};
+    const Words2 words = {two_words(a & each(63), six_bits(c, a >> 6)),
+                          two_words(b & each(63), six_bits(c >> 4, b >> 6))};
     const Wide values = __builtin_convertvector((Chars16)words, Wide);
     *reinterpret_cast<LooseFloats8*>(scales) = values.lo * half_at(qblock);
     *reinterpret_cast<LooseFloats8*>(offsets) = values.hi * -half_at(qblock + 2);

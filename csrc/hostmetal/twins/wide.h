@@ -39,9 +39,11 @@ MTLQWEN_INLINE float fold(Wide a) {
 
 // Where b is larger b, else a: a NaN in b is passed over.
 MTLQWEN_INLINE Wide larger(Wide a, Wide b) { return b > a ? b : a; }
+MTLQWEN_INLINE WideInts larger(WideInts a, WideInts b) { return b > a ? b : a; }
 
 // The largest element, of a vector without NaN. (__builtin_reduce_max takes them one by one.)
-MTLQWEN_INLINE float largest(Wide a) {
+template <typename V>
+MTLQWEN_INLINE auto largest(V a) {
   a = larger(a, a.s89abcdef01234567);
   a = larger(a, a.s4567012389abcdef);
   a = larger(a, a.s23016745ab89efcd);
