@@ -11,6 +11,7 @@ from packed_weights import FORMATS, kernel_format
 
 MOST_ROWS = 128
 BLOCK = 256  # a multiple of every format's qblock
+KINDS = ("q4_0", "q4_k", "q6_k", "q2_k")  # one or two scales of 32 elements, with offsets or without
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ def int16_cases() -> Iterator[Int16Case]:
         yield Int16Case(fmt=fmt, kernel=PANEL, rows=2, n=7, k=BLOCK)
         yield Int16Case(fmt=fmt, kernel=ROW, rows=1, n=69, k=3 * BLOCK, accumulate=True)
         yield Int16Case(fmt=fmt, kernel=ROW, rows=3, n=5, k=BLOCK)
-    for fmt in ("q4_0", "q4_k", "q6_k", "q2_k"):  # one of each kind of panel
+    for fmt in KINDS:
         for rows in (3, 4, 5, 6, 7, 8, 15, 16, 127, MOST_ROWS, MOST_ROWS + 1):
             yield Int16Case(fmt=fmt, kernel=PANEL, rows=rows, n=33, k=2 * BLOCK)
 

@@ -17,7 +17,7 @@ from cases_int16 import (
     linear_cases,
     mlp_cases,
 )
-from harness import UNIT, Buffer, Float64, Launch, Runner, check, nmse, run
+from harness import UNIT, Buffer, Float64, Launch, Runner, check, run
 from int16_rows import (
     LEAST,
     QBLOCK,
@@ -28,8 +28,9 @@ from int16_rows import (
     quantise,
     split_rows,
 )
-from reference import Weights, chain_bound, chain_nmse, linear, random_weights
-from reference_int16 import dequantise, silu, unquantised_bound
+from linear_checks import check_int16_linear, random_rows
+from reference import Weights, chain_bound, linear, random_weights
+from reference_int16 import dequantise, silu
 
 
 def linear_result(runner: Runner, kernel: Int16Kernel, x: Buffer, weights: Weights) -> Buffer:
@@ -52,40 +53,9 @@ def mlp_result(
     return out
 
 
-def random_rows(rng: np.random.Generator, rows: int, k: int) -> Floats:
-    """Rows whose qblocks differ in size, some of them zero."""
-    x = rng.standard_normal((rows, k // QBLOCK, QBLOCK))
-    sizes = np.exp2(rng.integers(-6, 7, x.shape[:2])) * (rng.random(x.shape[:2]) < 0.95)
-    sized: Floats = (x * sizes[..., None]).reshape(rows, k).astype(np.float32)
-    return sized
-
-
 @pytest.mark.parametrize("case", list(linear_cases()), ids=str)
 def test_linear_agrees_with_float64(runner: Runner, case: Int16Case) -> None:
-    rng = np.random.default_rng(case.rows * 1009 + case.n * 31 + case.k)
-    x = random_rows(rng, case.rows, case.k)
-    quantised = quantise(x)
-    weights = random_weights(rng, case.fmt, case.n, case.k)
-    # Two more rows than the pass has: nobody may write them.
-    out = rng.standard_normal((case.rows + 2, case.n)).astype(np.float32)
-    before = out.copy()
-    buffers = int16_buffers(out, quantised, [weights.stored], case.n, case.k)
-    run(runner, [case.kernel.launch(case.fmt, buffers, case.rows, case.n, case.accumulate)])
-
-    expected, norms = linear(dequantise(quantised, case.k), weights)
-    bound = chain_bound(norms, chain(case.k))
-    unquantised = x.astype(np.float64) @ weights.values.T
-    wide = unquantised_bound(x, weights) + bound
-    if case.accumulate:
-        expected += before[: case.rows]
-        unquantised += before[: case.rows]
-        bound += UNIT * (np.abs(expected) + bound)  # one more rounding, of the sum
-        wide += UNIT * (np.abs(expected) + bound)
-    check(out[: case.rows], expected, bound)
-    check(out[: case.rows], unquantised, wide)
-    scale = np.where(norms == 0, 1, norms)
-    assert nmse(out[: case.rows], expected, scale) <= chain_nmse(chain(case.k) + case.accumulate)
-    assert np.array_equal(out[case.rows :], before[case.rows :])
+    check_int16_linear(runner, case, chain(case.k))
 
 
 @pytest.mark.parametrize("case", list(mlp_cases()), ids=str)

@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from cases import (
-    ACCUMULATE,
     FAMILIES,
-    SIMDGROUPS,
     SPLIT,
     TILE,
     WHOLE,
@@ -19,42 +17,16 @@ from cases import (
     size_cases,
     small_k_cases,
 )
-from harness import UNIT, Buffer, Launch, Runner, check, nmse, open_runner, run
-from packed_weights import format_constants
-from reference import FORMATS, Weights, chain_bound, chain_nmse, linear, random_weights
+from harness import Runner, check, open_runner, run
+from linear_checks import check_linear, chosen_result, result
+from reference import FORMATS, chain_bound, linear, random_weights
 
 LINEAR_CASES = [*edge_cases(), *size_cases(), *small_k_cases()]
 
 
-def result(runner: Runner, kernel: LinearKernel, fmt: str, x: Buffer, weights: Weights) -> Buffer:
-    """What a kernel computes of x."""
-    n, k = weights.values.shape
-    out = np.full((len(x), n), np.nan, np.float32)
-    buffers = linear_buffers(out, x, weights.stored, n, k)
-    run(runner, [kernel.launch(fmt, buffers, len(x), n, accumulate=False)])
-    return out
-
-
 @pytest.mark.parametrize("case", LINEAR_CASES, ids=str)
 def test_linear_agrees_with_float64(runner: Runner, case: LinearCase) -> None:
-    rng = np.random.default_rng(case.rows * 1009 + case.n * 31 + case.k)
-    x = rng.standard_normal((case.rows, case.k)).astype(np.float32)
-    weights = random_weights(rng, case.fmt, case.n, case.k)
-    # Two more rows than the pass has: nobody may write them.
-    out = rng.standard_normal((case.rows + 2, case.n)).astype(np.float32)
-    before = out.copy()
-    buffers = linear_buffers(out, x, weights.stored, case.n, case.k)
-    run(runner, [case.kernel.launch(case.fmt, buffers, case.rows, case.n, case.accumulate)])
-
-    expected, norms = linear(x, weights)
-    chain = case.kernel.chain(case.k)
-    bound = chain_bound(norms, chain)
-    if case.accumulate:
-        expected += before[: case.rows]
-        bound += UNIT * (np.abs(expected) + bound)  # one more rounding, of the sum
-    check(out[: case.rows], expected, bound)
-    assert nmse(out[: case.rows], expected, norms) <= chain_nmse(chain + case.accumulate)
-    assert np.array_equal(out[case.rows :], before[case.rows :])
+    check_linear(runner, case)
 
 
 @pytest.mark.parametrize("fmt", FORMATS)
@@ -103,27 +75,6 @@ def test_q8_0_scales_of_every_kind(runner: Runner) -> None:
     for kernel in (WHOLE[2], SPLIT[2], TILE[8]):
         got = result(runner, kernel, "q8_0", x, weights)
         check(got, expected, chain_bound(norms, kernel.chain(64)))
-
-
-def chosen_result(
-    runner: Runner, fmt: str, x: Buffer, weights: Weights, software: bool, deterministic: bool
-) -> Buffer:
-    """What the kernel that the launch table chooses computes of x, by the table's own grid."""
-    from mtlqwen._core import _testing
-
-    rows, (n, k) = len(x), weights.values.shape
-    choice = _testing.choose_linear(fmt, n, k, rows, software, deterministic)
-    out = np.full((rows, n), np.nan, np.float32)
-    launch = Launch(
-        kernel=choice["kernel"],
-        buffers=linear_buffers(out, x, weights.stored, n, k),
-        groups=(-(-n // choice["outputs_per_group"]), -(-rows // choice["rows_per_group"])),
-        threads=choice["threads"],
-        threadgroup_bytes=choice["threadgroup_bytes"],
-        constants={SIMDGROUPS: choice["simdgroups"], ACCUMULATE: False, **format_constants(fmt)},
-    )
-    run(runner, [launch])
-    return out
 
 
 TABLE_ROWS = (1, 2, 3, 4, 5, 8, 9, 16, 17, 32, 33, 127, 128)

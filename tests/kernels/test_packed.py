@@ -5,18 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from cases import (
-    ACCUMULATE,
-    SIMDGROUPS,
     SPLIT,
     TILE,
     EmbedCase,
     LinearCase,
     LinearKernel,
-    linear_buffers,
 )
 from cases_int16 import MLP_PANEL, MLP_ROW, PANEL, ROW, Int16Case, Int16Kernel, int16_buffers
 from cases_packed import (
     BLOCK,
+    KINDS,
     MOST_ROWS,
     WHOLE,
     MlpCase,
@@ -26,27 +24,19 @@ from cases_packed import (
     linear_cases,
     mlp_cases,
 )  # fmt: skip
-from harness import UNIT, Buffer, Launch, Runner, check, nmse, run
+from harness import UNIT, Buffer, Runner, check, run
 from int16_rows import check_int16, empty_rows, quantise
+from linear_checks import check_int16_linear, check_linear, chosen_result, random_rows, result
 from packed_weights import (
     EXPONENTS,
     FORMATS,
     HALVES,
     PackedFormat,
-    format_constants,
     put_halves,
     random_packed,
 )
-from reference import Weights, chain_bound, chain_nmse, linear, random_weights
-from reference_int16 import dequantise, silu, unquantised_bound
-from test_int16 import random_rows
-
-KINDS = (
-    "q4_0",
-    "q4_k",
-    "q6_k",
-    "q2_k",
-)  # one or two scales of 32 elements, with offsets or without
+from reference import Weights, chain_bound, linear, random_weights
+from reference_int16 import dequantise, silu
 
 
 def unpacked(runner: Runner, fmt: str, stored: Buffer, dim: int) -> Buffer:
@@ -93,47 +83,12 @@ def test_every_exponent(runner: Runner, fmt: str) -> None:
 
 @pytest.mark.parametrize("case", list(linear_cases()), ids=str)
 def test_linear_agrees_with_float64(runner: Runner, case: LinearCase) -> None:
-    rng = np.random.default_rng(case.rows * 1009 + case.n * 31 + case.k)
-    x = rng.standard_normal((case.rows, case.k)).astype(np.float32)
-    weights = random_weights(rng, case.fmt, case.n, case.k)
-    out = rng.standard_normal((case.rows + 2, case.n)).astype(np.float32)
-    before = out.copy()
-    buffers = linear_buffers(out, x, weights.stored, case.n, case.k)
-    run(runner, [case.kernel.launch(case.fmt, buffers, case.rows, case.n, case.accumulate)])
-    expected, norms = linear(x, weights)
-    length = case.kernel.chain(case.k)
-    bound = chain_bound(norms, length)
-    if case.accumulate:
-        expected += before[: case.rows]
-        bound += UNIT * (np.abs(expected) + bound)
-    check(out[: case.rows], expected, bound)
-    assert nmse(out[: case.rows], expected, norms) <= chain_nmse(length + case.accumulate)
-    assert np.array_equal(out[case.rows :], before[case.rows :])
+    check_linear(runner, case)
 
 
 @pytest.mark.parametrize("case", list(int16_cases()), ids=str)
 def test_int16_linear_agrees_with_float64(runner: Runner, case: Int16Case) -> None:
-    rng = np.random.default_rng(case.rows * 1009 + case.n * 31 + case.k)
-    x = random_rows(rng, case.rows, case.k)
-    quantised = quantise(x)
-    weights = random_weights(rng, case.fmt, case.n, case.k)
-    out = rng.standard_normal((case.rows + 2, case.n)).astype(np.float32)
-    before = out.copy()
-    buffers = int16_buffers(out, quantised, [weights.stored], case.n, case.k)
-    run(runner, [case.kernel.launch(case.fmt, buffers, case.rows, case.n, case.accumulate)])
-
-    expected, norms = linear(dequantise(quantised, case.k), weights)
-    bound = chain_bound(norms, chain(case.k))
-    unquantised = x.astype(np.float64) @ weights.values.T
-    wide = unquantised_bound(x, weights) + bound
-    if case.accumulate:
-        expected += before[: case.rows]
-        unquantised += before[: case.rows]
-        bound += UNIT * (np.abs(expected) + bound)
-        wide += UNIT * (np.abs(expected) + bound)
-    check(out[: case.rows], expected, bound)
-    check(out[: case.rows], unquantised, wide)
-    assert np.array_equal(out[case.rows :], before[case.rows :])
+    check_int16_linear(runner, case, chain(case.k))
 
 
 @pytest.mark.parametrize("case", list(mlp_cases()), ids=str)
@@ -156,15 +111,6 @@ def test_mlp_of_two_formats_agrees_with_float64(runner: Runner, case: MlpCase) -
     check_int16(out, expected, error)
 
 
-def float_result(runner: Runner, kernel: LinearKernel, fmt: str, x: Buffer, w: Weights) -> Buffer:
-    """What a kernel computes of float rows."""
-    n, k = w.values.shape
-    out = np.full((len(x), n), np.nan, np.float32)
-    buffers = linear_buffers(out, x, w.stored, n, k)
-    run(runner, [kernel.launch(fmt, buffers, len(x), n, accumulate=False)])
-    return out
-
-
 @pytest.mark.parametrize("fmt", KINDS)
 @pytest.mark.parametrize("family", [(WHOLE,), tuple(TILE.values()), tuple(SPLIT.values())])
 def test_a_row_is_the_same_bits_at_every_width_and_place(
@@ -173,12 +119,12 @@ def test_a_row_is_the_same_bits_at_every_width_and_place(
     rng = np.random.default_rng(7)
     weights = random_weights(rng, fmt, n=21, k=BLOCK)
     x = rng.standard_normal((1, BLOCK)).astype(np.float32)
-    alone = float_result(runner, family[0], fmt, x, weights)
+    alone = result(runner, family[0], fmt, x, weights)
     for kernel in family:
         for rows in (2, 9, 35):
             others = rng.standard_normal((rows, BLOCK)).astype(np.float32)
             others[rows // 2] = x
-            got = float_result(runner, kernel, fmt, others, weights)
+            got = result(runner, kernel, fmt, others, weights)
             assert np.array_equal(got[rows // 2], alone[0]), (kernel, rows)
 
 
@@ -231,29 +177,6 @@ def test_the_largest_products_fit(runner: Runner, kernel: Int16Kernel, fmt: str)
     # Terms of one sign: partial sums are as large as the sum of all, and parts may cancel.
     size = np.abs(exact) @ np.abs(weights.values).T + np.abs(weights.values).max() * BLOCK
     check(out, exact @ weights.values.T, chain(BLOCK) * UNIT * 16 * size)
-
-
-def chosen_result(
-    runner: Runner, fmt: str, x: Buffer, w: Weights, software: bool, deterministic: bool
-) -> Buffer:
-    """What the kernel that the launch table chooses computes, by the table's own grid."""
-    from mtlqwen._core import _testing
-
-    rows, (n, k) = len(x), w.values.shape
-    choice = _testing.choose_linear(fmt, n, k, rows, software, deterministic)
-    out = np.full((rows, n), np.nan, np.float32)
-    launch = Launch(
-        kernel=choice["kernel"],
-        buffers=linear_buffers(out, x, w.stored, n, k),
-        groups=(-(-n // choice["outputs_per_group"]), -(-rows // choice["rows_per_group"])),
-        threads=choice["threads"],
-        threadgroup_bytes=choice["threadgroup_bytes"],
-        constants={
-            SIMDGROUPS: choice["simdgroups"], ACCUMULATE: False, **format_constants(fmt)
-        },
-    )  # fmt: skip
-    run(runner, [launch])
-    return out
 
 
 @pytest.mark.parametrize("software", [True, False], ids=["software", "gpu"])

@@ -35,11 +35,6 @@ METAL_HEADER = re.compile(r"<(Metal|Foundation|QuartzCore)/")
 METAL_NAME = re.compile(r"\b(?:NS|MTL4?|CA)::")
 
 
-def room_of(path: Path) -> str:
-    """`csrc/gpu/device.cpp` -> `gpu`."""
-    return path.relative_to(ROOT / "csrc").parts[0]
-
-
 def quoted(path: Path) -> list[str]:
     """Names that a file includes in quotes."""
     return [name[1:-1] for name in includes(path) if name.startswith('"')]
