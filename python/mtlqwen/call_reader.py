@@ -6,6 +6,7 @@ Knows nothing of the text around calls.
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -47,7 +48,7 @@ class Part:
     starts: bool = False
 
 
-class CallReader:
+class CallReader(ABC):
     """The half of `parts.PartReader` that reads calls; they share the text that waits."""
 
     def __init__(self, kind: Kind, types: CallTypes) -> None:
@@ -85,9 +86,9 @@ class CallReader:
         if text or call:
             self._parts.append(Part("tool_call", text, call))
 
+    @abstractmethod
     def _end_call(self) -> bool:
         """Complete the call, and go on with the text outside."""
-        raise NotImplementedError
 
     def _next_tag(self, final: bool) -> tuple[int, re.Match[str] | None]:
         """Return where the text before the next tag ends, and the tag."""
