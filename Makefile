@@ -130,7 +130,8 @@ tsan: $(VENV)/.installed  ## the C++ tests under ThreadSanitizer
 
 define SANITIZED
 	@mkdir -p $(REPORTS)
-	$(BIN)/cmake -S . -B build/$@ -G Ninja -DMTLQWEN_BUILD_TESTS=ON -DMTLQWEN_SANITIZE=$(SANITIZE) >build/$@.log
+	$(BIN)/cmake -S . -B build/$@ -G Ninja -DMTLQWEN_BUILD_TESTS=ON -DMTLQWEN_SANITIZE=$(SANITIZE) \
+	  -DMTLQWEN_KERNEL_DIR=$(CURDIR)/$(BUILD)/kernels >build/$@.log
 	$(BIN)/cmake --build build/$@ --target cpp_tests -- --quiet
 	$(CTEST) --test-dir build/$@ --output-junit $(REPORTS)/$@.xml
 endef

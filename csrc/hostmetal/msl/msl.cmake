@@ -5,7 +5,8 @@
 
 find_package(Python REQUIRED COMPONENTS Interpreter)
 
-set(MTLQWEN_KERNEL_DIR ${CMAKE_CURRENT_BINARY_DIR}/kernels)
+set(MTLQWEN_KERNEL_DIR "${CMAKE_CURRENT_BINARY_DIR}/kernels" CACHE PATH
+    "where the kernel libraries are built; builds that differ in nothing else of theirs may share them")
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
   set(_mtlqwen_isas neon)
 else()
