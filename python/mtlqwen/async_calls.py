@@ -1,7 +1,7 @@
 """The asyncio twins of `calls`: the same arguments, results and errors.
 
 A cancelled task ends its generations within a step. Any number of event loops may use one engine;
-no call takes a thread.
+no call takes a thread, but for tools that are plain functions.
 """
 
 from __future__ import annotations

@@ -392,6 +392,6 @@ def test_a_text_that_nobody_holds_is_refused(kernels: str) -> None:
     with pytest.raises(ValueError, match=r"\[sampling\] begins_behind: token id out of range"):
         submit(engine, PROMPTS[0], 1, behind=9000)
     submit(engine, PROMPTS[0], 1)
-    with pytest.raises(ValueError, match=r"want an error or None for each item \(got 0, want 1\)"):
+    with pytest.raises(ValueError, match=r"want an error or none for each item \(got 0, want 1\)"):
         engine.step()
     engine.close()

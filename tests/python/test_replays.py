@@ -85,7 +85,7 @@ def test_an_agent_computes_what_is_new_in_each_step() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(1800)  # for a machine that is busy with other things
 @pytest.mark.parametrize("deterministic", [True, False])
-def test_a_chat_of_fifty_turns(deterministic: bool) -> None:
+def test_a_chat_of_many_turns(deterministic: bool) -> None:
     n = 50 if deterministic else draws(25, 50)
     answered = replayed(long_chat(n), deterministic=deterministic)
     assert len(answered) == n
