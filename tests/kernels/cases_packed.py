@@ -11,7 +11,8 @@ from packed_weights import FORMATS, kernel_format
 
 MOST_ROWS = 128
 BLOCK = 256  # a multiple of every format's qblock
-KINDS = ("q4_0", "q4_k", "q6_k", "q2_k")  # one or two scales of 32 elements, with offsets or without
+# One or two scales of 32 elements, with offsets or without.
+KINDS = ("q4_0", "q4_k", "q6_k", "q2_k")
 
 
 @dataclass(frozen=True)
