@@ -102,7 +102,6 @@ class FakeCore:
         self.drafter = "off"
         self.vocab_size = vocab_size
         self.mask_words = (vocab_size + 31) // 32
-        self.n_mask_fns = 0
         self.step_s = step_s
         self.tokens_per_step = tokens_per_step
         self.sequences: dict[int, FakeSequence] = {}
@@ -118,7 +117,6 @@ class FakeCore:
 
     def set_mask_fn(self, function: Callable[..., list[Exception | None]]) -> None:
         """Take it, and never call it: texts come from the script."""
-        self.n_mask_fns += 1
 
     def submit(
         self,
