@@ -12,7 +12,7 @@ import pytest
 from checkpoints import Geometry, random_model, write_gguf
 from engine.choice_oracle import Options, choose, edited
 from engine.driving import Run, open_tiny, run_all
-from mtlqwen import _core
+from mtlqwen import DeviceError, _core
 
 CONTEXT = 512
 N_TOKENS = 40
@@ -227,6 +227,29 @@ def test_what_texts_hold_outgrows_every_array(kernels: str, n_prompt: int) -> No
     run_all(again, [alone])
     assert alone.token_ids == plain.token_ids
     again.close()
+
+
+def test_a_device_without_memory_for_what_they_hold_loses_nothing(
+    kernels: str, prompts: list[list[int]]
+) -> None:
+    prompt, biased = prompts[0], Options(logit_bias=dict.fromkeys(range(0, 6000, 2), -2.0))
+    engine = open_engine(kernels, "off")
+    jobs = [(prompt, Options()), (prompt, biased)]
+    expected = texts(engine, jobs, [])
+    engine.close()
+    engine = open_engine(kernels, "off")
+    plain = submit(engine, prompt, Options(), [])
+    engine.step()  # whatever else needs memory has it
+    held = submit(engine, prompt, biased, [])
+    _core._testing.inject_fault("allocation", 1)
+    with pytest.raises(DeviceError, match="edits of logits: the device refused a buffer"):
+        while True:
+            engine.step()
+    assert _core._testing.inject_fault("allocation", 0), "it has not happened"
+    engine.check_integrity()
+    run_all(engine, [plain, held])
+    assert [plain.token_ids, held.token_ids] == expected
+    engine.close()
 
 
 def test_padding_of_the_vocabulary_is_no_token(kernels: str, tmp_path: Path) -> None:
