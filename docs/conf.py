@@ -22,7 +22,7 @@ myst_heading_anchors = 3  # pages link to each other's headings
 default_role = "code"  # docstrings say `name`
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
-autodoc_default_options = {"members": True, "inherited-members": "str,Mapping,Exception"}
+autodoc_default_options = {"members": True, "inherited-members": "str,dict,Mapping,Exception"}
 napoleon_numpy_docstring = False
 
 # Not links: Python's own names, whose inventory would be a download; names that api.md has in a
