@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from mtlqwen.errors import MtlqwenError
 from mtlqwen.options import SPECS
+from mtlqwen.progress import is_terminal
 
 if TYPE_CHECKING:
     from mtlqwen.sampling import SamplingParams
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 
 _INTERRUPTED = 130  # as shells report SIGINT and SIGPIPE
 _PIPE_CLOSED = 141
-_MODEL_HELP = "a GGUF file, a model directory, a hub id owner/name[@REVISION][:QUANT], or tiny"
-
 _MODEL_HELP = "a GGUF file, a model directory, a hub id owner/name[@REVISION][:QUANT], or tiny"
 _DRAFTER_HELP = "a DFlash drafter, as MODEL; unset: the one beside the model, if there is one"
 
@@ -38,7 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command: Callable[[argparse.Namespace], int | None] = options.command
     try:
         code = command(options)
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except BrokenPipeError:
         # Whatever is still buffered has no reader; the flush at exit must not fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -102,10 +102,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _count(text: str) -> int:
-    count = int(text)
-    if count < 1:
-        raise ValueError
-    return count
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"not a count (got {text}, want 1 or more)")
+    return int(text)
 
 
 def _add_chat(parser: argparse.ArgumentParser) -> None:
@@ -201,7 +200,7 @@ def _chat(options: argparse.Namespace) -> None:
     from mtlqwen.screen import Screen, show_stream
 
     tools, screen = load_tools(options.tools), Screen(sys.stdout)
-    if options.text is None and sys.stdin.isatty() and sys.stdout.isatty():
+    if options.text is None and is_terminal(sys.stdin) and is_terminal(sys.stdout):
         _talk(options, screen, tools)
         return
     messages = _messages(options, read_text(options.text))
@@ -267,8 +266,6 @@ def _doctor(_: argparse.Namespace) -> int:
 
 
 def _bench(options: argparse.Namespace) -> None:
-    import json
-
     from mtlqwen.commands import bench
     from mtlqwen.engine import Engine
 

@@ -147,6 +147,8 @@ def read_text(text: str | None, *, behind: bool = False) -> str:
     With ``behind``, what is piped in follows the text.
     """
     if text is None:
+        if sys.stdin is None:
+            raise ValueError("no text, and standard input is closed (want one of them)")
         return sys.stdin.read()
     if behind and _is_piped():
         piped = sys.stdin.read()

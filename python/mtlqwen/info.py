@@ -5,6 +5,7 @@ Reads directories of files, never weights. Knows how a report looks; the core kn
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
@@ -94,7 +95,8 @@ def _add_parts(report: dict[str, Any], files: ModelFiles, config: dict[str, Any]
     """Add what may propose tokens, and what the device has room for."""
     from mtlqwen import _core
 
-    problem = config.pop("mtp_problem") if config["mtp_layers"] else "the model has none"
+    found = config.pop("mtp_problem")
+    problem = found if config["mtp_layers"] else "the model has none"
     report["mtp"] = {"runs": not problem, "problem": problem}
     try:
         found = resolve_drafter(files)
@@ -133,10 +135,7 @@ def _memory(config: dict[str, Any], weights: int) -> dict[str, Any]:
 
 
 def _count(tensor: Tensor) -> int:
-    count = 1
-    for dim in tensor["shape"]:
-        count *= dim
-    return count
+    return math.prod(tensor["shape"])
 
 
 def _by_type(tensors: list[Tensor]) -> list[dict[str, Any]]:

@@ -120,7 +120,8 @@ class Preparer:
         terms: Terms,
     ) -> Generation:
         """Return a generation for messages that others follow."""
-        if not is_messages(prompt):
+        is_empty = is_listing(prompt) and not len(prompt)  # of which `turn` says what it lacks
+        if not is_messages(prompt) and not is_empty:
             raise ValueError("[chat] run_tools: only with messages (got a plain prompt)")
         if added and params.tool_choice not in (None, "none"):
             params = params.merged(SamplingParams(tool_choice="auto"))  # the call has come

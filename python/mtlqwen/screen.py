@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 class Screen:
     """Writes to a stream: with colours on a terminal that has them, plain elsewhere."""
 
-    def __init__(self, stream: TextIO) -> None:
-        """Write to ``stream``."""
+    def __init__(self, stream: TextIO | None) -> None:
+        """Write to ``stream``; None is a closed one, which takes nothing."""
         self._stream = stream
         plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
         self.colours = is_terminal(stream) and not plain
@@ -27,6 +27,8 @@ class Screen:
         """Write ``text``; ``style`` is ``bold``, ``dim`` or nothing."""
         if self.colours and style and text:
             text = f"\x1b[{1 if style == 'bold' else 2}m{text}\x1b[0m"
+        if self._stream is None:
+            return
         encoding = self._stream.encoding or "utf-8"
         self._stream.write(text.encode(encoding, "replace").decode(encoding))
         self._stream.flush()

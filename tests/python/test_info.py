@@ -51,6 +51,13 @@ def test_a_model_that_runs(tmp_path: Path, write: Callable[[Path], Path]) -> Non
     assert json.loads(json.dumps(report)) == report
 
 
+def test_a_model_without_a_prediction_head(tmp_path: Path) -> None:
+    model = random_model(Geometry(layers="gga"))
+    report = describe(write_gguf(tmp_path / "m.gguf", model, tokenizer=True))
+    assert report["mtp"] == {"runs": False, "problem": "the model has none"}
+    assert "mtp_problem" not in report["config"]
+
+
 def test_memory_is_what_an_engine_takes() -> None:
     memory = describe("tiny")["memory"]
     with Engine("tiny", context=1024, slots=1, spec="off", cache_memory=0) as engine:

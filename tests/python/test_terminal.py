@@ -301,6 +301,21 @@ def test_small_commands(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> N
         assert words in capsys.readouterr().err
     with pytest.raises(SystemExit):
         cli.main(["bench", "tiny", "-n", "0"])
+    assert "argument -n: not a count (got 0, want 1 or more)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["chat", "run", "generate"])
+def test_a_closed_standard_input_is_an_error_that_says_so(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    assert cli.main([command, "tiny"]) == 1
+    assert "no text, and standard input is closed" in capsys.readouterr().err
+
+
+def test_a_closed_standard_output_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    assert cli.main(["generate", "tiny", "Once", "-n", "2"]) == 0
 
 
 def test_a_doctor_that_finds_a_problem_says_so(

@@ -262,5 +262,7 @@ def test_arguments_that_make_no_sense(make_engine: MakeEngine, script: Script) -
         engine.chat(ASKED, run_tools=True)
     with pytest.raises(ValueError, match="run_tools: only with messages"):
         engine.stream("text", tools=[warmth], run_tools=True)
+    with pytest.raises(ValueError, match="messages: empty; want at least"):
+        engine.chat([], tools=[warmth], run_tools=True)
     with pytest.raises(TypeError, match="run_tools"):
         engine.stream(ASKED, tools=[warmth], run_tools=1)  # type: ignore[arg-type]
