@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import itertools
+import select
 import signal
 import sys
 import threading
@@ -153,6 +154,26 @@ def test_an_interrupt_that_something_drops_is_raised_again() -> None:
         assert interrupts.run(call) is None
         assert interrupts.run(lambda: 7) == 7
     assert not after
+
+
+def test_a_signal_that_wakes_nobody_is_followed_by_one_that_does() -> None:
+    """It goes to another thread: as one that comes right before the wait, it does not end it."""
+    interrupts, late = Interrupts(), threading.Event()
+
+    def send() -> None:
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+
+    def call() -> object:
+        threading.Timer(0.1, send).start()
+        return select.select([], [], [], 30)
+
+    timer = threading.Timer(25, late.set)
+    timer.start()
+    with interrupts:
+        assert interrupts.run(call) is None
+    timer.cancel()
+    assert not late.is_set()
+    assert signal.getsignal(signal.SIGURG) == signal.SIG_DFL
 
 
 def test_interrupts_leave_other_threads_and_errors_alone() -> None:
