@@ -5,24 +5,21 @@ Knows screens and pieces; nothing of engines.
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
+from mtlqwen.code_lines import CodeLines
 from mtlqwen.result import Piece, ToolCall
 
 if TYPE_CHECKING:
     from mtlqwen.screen import Screen
 
-_FENCE = re.compile(r"^ {0,3}(?:```|~~~)", re.MULTILINE)
-
 
 class AnswerView:
     """Shows one answer as plain text."""
 
-    def __init__(self, screen: Screen, *, folded: bool = True) -> None:
-        """Show it on ``screen``; ``folded`` reasoning is a line that counts its tokens."""
+    def __init__(self, screen: Screen) -> None:
+        """Show it on ``screen``; reasoning is a line that counts its tokens."""
         self._screen = screen
-        self._folded = folded
         self._kind = ""
         self._thought = 0
 
@@ -46,9 +43,6 @@ class AnswerView:
         self._kind = ""
 
     def _think(self, piece: Piece) -> None:
-        if not self._folded:
-            self._screen.write(piece, "dim")
-            return
         self._thought += len(piece.token_ids)
         self._screen.line(f"thinking, {self._thought} tokens")
 
@@ -61,61 +55,63 @@ class AnswerView:
     def _end_kind(self) -> None:
         if self._kind == "text":
             self._end_text()
-        elif self._kind == "reasoning" and self._folded:
+        elif self._kind == "reasoning":
             self._screen.line("")
             self._screen.write(f"(thought {self._thought} tokens; /show)\n", "dim")
             self._thought = 0
-        elif self._kind == "reasoning":
-            self._screen.write("\n")
 
 
 class MarkdownView(AnswerView):
-    """Shows text as Markdown: whole blocks stay as they are, the last one is drawn anew."""
+    """Shows text as Markdown: whole blocks stay as they are, the last one is drawn anew.
 
-    def __init__(self, screen: Screen, console: Any, *, folded: bool = True) -> None:
+    A block ends at an empty line outside of fences. It is parsed when it is drawn, some times a
+    second, not for every token.
+    """
+
+    def __init__(self, screen: Screen, console: Any) -> None:
         """Show it on a console of rich, which writes to ``screen``'s stream."""
-        super().__init__(screen, folded=folded)
+        super().__init__(screen)
         self._console = console
+        self._code = CodeLines()
         self._block = ""
         self._live: Any = None
 
     def _text(self, text: str) -> None:
         from rich.live import Live
+
+        *ends, begun = text.split("\n")
+        for end in ends:
+            is_empty = not end and not self._code.look().line
+            self._code.add(end + "\n")
+            if not is_empty or self._code.look().fence:
+                self._block += end + "\n"
+            elif self._block:
+                self._end_block()
+        self._code.add(begun)
+        self._block += begun
+        if self._live is None and self._block:
+            self._live = Live(
+                console=self._console, refresh_per_second=8, get_renderable=self._drawn
+            )
+            self._live.start()
+
+    def _drawn(self) -> Any:
         from rich.markdown import Markdown
 
-        self._block += text
-        whole, rest = split_blocks(self._block)
+        return Markdown(self._block)
+
+    def _end_block(self) -> None:
         if self._live is None:
-            self._live = Live(console=self._console, refresh_per_second=8)
-            self._live.start()
-        if whole:
-            self._live.update(Markdown(whole), refresh=True)
-            self._live.stop()
-            self._console.print()
-            self._live, self._block = None, rest
-            if rest:
-                self._text("")
-            return
-        self._live.update(Markdown(self._block))
+            self._console.print(self._drawn())
+        else:
+            self._live.stop()  # which draws it once more
+        self._console.print()
+        self._live, self._block = None, ""
 
     def _end_text(self) -> None:
         if self._live is not None:
             self._live.stop()
-        self._live, self._block = None, ""
-
-
-def split_blocks(text: str) -> tuple[str, str]:
-    r"""Return the blocks of a Markdown text that are whole, and the last one.
-
-    Example:
-        >>> split_blocks("One.\n\n```\na\n\nb")
-        ('One.', '```\na\n\nb')
-    """
-    at = text.rfind("\n\n")
-    while at >= 0 and len(_FENCE.findall(text[:at])) % 2:
-        at = text.rfind("\n\n", 0, at)
-    whole = text[: max(at, 0)]
-    return (whole, text[at:].lstrip("\n")) if whole.strip() else ("", text)
+        self._live, self._block, self._code = None, "", CodeLines()
 
 
 def call_line(call: ToolCall) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from mtlqwen import CapacityError, Engine, Piece, SamplingParams, ToolCall, cli, tool
-from mtlqwen.answer_view import AnswerView, MarkdownView, split_blocks
+from mtlqwen.answer_view import AnswerView, MarkdownView
 from mtlqwen.chat_loop import ChatLoop
 from mtlqwen.screen import Screen
 from mtlqwen.tool_runs import ToolRuns
@@ -203,21 +203,19 @@ def test_an_error_while_an_answer_is_shown_ends_its_view(
     assert len(ended) == 1
 
 
-def test_views_fold_and_show() -> None:
+def test_a_view_folds_and_shows() -> None:
     pieces = [
         Piece("so", [1, 2], "reasoning"),
         Piece("Hi", [3], "text"),
         Piece("<function=f>", [4], "tool_call", ToolCall("f", {"a": "b"})),
     ]
-    for folded, words in ((True, "(thought 2 tokens; /show)"), (False, "so")):
-        terminal = Terminal()
-        view = AnswerView(Screen(terminal), folded=folded)
-        for piece in pieces:
-            view.add(piece)
-        view.end()
-        plain = re.sub(r"\x1b\[\d*[mK]", "", terminal.getvalue())
-        assert words in plain
-        assert plain.endswith("Hi\nf(a='b')\n")
+    terminal = Terminal()
+    view = AnswerView(Screen(terminal))
+    for piece in pieces:
+        view.add(piece)
+    view.end()
+    plain = re.sub(r"\x1b\[\d*[mK]", "", terminal.getvalue())
+    assert plain.endswith("(thought 2 tokens; /show)\nHi\nf(a='b')\n")
 
 
 def test_markdown_is_drawn_block_by_block() -> None:
@@ -236,18 +234,47 @@ def test_markdown_is_drawn_block_by_block() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "blocks"),
+    ("text", "blocks", "rest"),
     [
-        ("One", ("", "One")),
-        ("One.\n\nTwo", ("One.", "Two")),
-        ("One.\n\n", ("One.", "")),
-        ("```\na\n\nb", ("", "```\na\n\nb")),
-        ("```\na\n\nb\n```\n\nc", ("```\na\n\nb\n```", "c")),
-        ("\n\nOne", ("", "\n\nOne")),
+        ("One", [], "One"),
+        ("One.\n\nTwo", ["One.\n"], "Two"),
+        ("One.\n\n\nTwo\n\n", ["One.\n", "Two\n"], ""),
+        ("```\na\n\nb", [], "```\na\n\nb"),
+        ("```\na\n\nb\n```\n\nc", ["```\na\n\nb\n```\n"], "c"),
+        ("````\n```\n\na", [], "````\n```\n\na"),
+        ("\n\nOne", [], "One"),
     ],
 )
-def test_blocks_of_markdown(text: str, blocks: tuple[str, str]) -> None:
-    assert split_blocks(text) == blocks
+@pytest.mark.parametrize("step", [1, 99])
+def test_blocks_of_markdown(text: str, blocks: list[str], rest: str, step: int) -> None:
+    ended: list[str] = []
+
+    class View(MarkdownView):
+        def _end_block(self) -> None:
+            ended.append(self._block)
+            super()._end_block()
+
+    view = View(Screen(Terminal()), Console(file=io.StringIO(), force_terminal=True))
+    for at in range(0, len(text), step):
+        view.add(Piece(text[at : at + step], [1], "text"))
+    assert (ended, view._block) == (blocks, rest)
+    view.end()
+
+
+def test_markdown_is_not_parsed_for_every_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed: list[str] = []
+
+    def parse(text: str) -> str:
+        parsed.append(text)
+        return text
+
+    monkeypatch.setattr("rich.markdown.Markdown", parse)
+    view = MarkdownView(Screen(Terminal()), Console(file=io.StringIO(), force_terminal=True))
+    for _ in range(2000):
+        view.add(Piece("word ", [1], "text"))
+    view.end()
+    assert parsed[-1] == "word " * 2000
+    assert len(parsed) < 500
 
 
 def run(*arguments: str, text: str | None = None) -> subprocess.CompletedProcess[str]:
