@@ -63,7 +63,12 @@ test: $(VENV)/.built  ## the core tests, Python and C++
 	$(CTEST) --test-dir $(BUILD) --output-junit $(REPORTS)/core-cpp.xml || status=1; \
 	$(BIN)/python tools/count_tests.py $(REPORTS)/core-*.xml || status=1; exit $$status
 
-test-slow: $(VENV)/.built  ## the tests marked slow
+# What executes and renders notebooks.
+$(VENV)/.notebook: $(VENV)/.built
+	$(BIN)/python -m pip install -q --group notebook
+	@touch $@
+
+test-slow: $(VENV)/.built $(VENV)/.notebook  ## the tests marked slow
 	@mkdir -p $(REPORTS)
 	$(PYTEST_SLOW) --ignore tests/neon --junitxml=$(REPORTS)/slow.xml
 

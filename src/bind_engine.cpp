@@ -144,6 +144,28 @@ std::vector<std::vector<std::pair<int32_t, float>>> likeliest_of(const LogprobLo
   return result;
 }
 
+nb::dict memory_map(Engine& self) {
+  const MemoryMap map = [&] {
+    const nb::gil_scoped_release release;
+    return self.memory_map();
+  }();
+  const auto list_of = [](const std::vector<TreeMark>& marks) {
+    nb::list list;
+    for (const TreeMark& mark : marks) {
+      list.append(nb::make_tuple(mark.parent, mark.n_tokens, mark.uses, mark.tokens));
+    }
+    return list;
+  };
+  nb::dict result;
+  result["block_tokens"] = map.block_tokens;
+  result["n_bundles"] = map.n_bundles;
+  result["bundle_bytes"] = map.bundle_bytes;
+  result["holders"] = nb::bytes(map.holders.data(), map.holders.size());
+  result["blocks"] = list_of(map.blocks);
+  result["checkpoints"] = list_of(map.checkpoints);
+  return result;
+}
+
 nb::dict stats(Engine& self) {
   const Stats stats = self.stats();
   nb::dict result;
@@ -281,6 +303,9 @@ void init_engine(nb::module_& module) {
            "Between steps.")
       .def("stats", &stats, nb::sig("def stats(self) -> dict[str, int | float | str]"),
            "Counters, bytes and seconds.")
+      .def("memory_map", &memory_map, nb::sig("def memory_map(self) -> dict[str, Any]"),
+           "Who holds each bundle (holders: 1 sequences, 2 checkpoints, 4 states), and the prefix "
+           "tree: (block it stands behind or -1, tokens up to it, uses, first token ids).")
       .def(
           "save_checkpoint", &Engine::save_checkpoint, nb::call_guard<nb::gil_scoped_release>(),
           "path"_a, "token_ids"_a, "note"_a, "with_state"_a,

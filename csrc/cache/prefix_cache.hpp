@@ -68,6 +68,7 @@ class PrefixCache {
   [[nodiscard]] uint64_t max_bytes() const { return max_bytes_; }
   [[nodiscard]] bool is_on() const { return max_bytes_ != 0; }
   [[nodiscard]] uint32_t block_tokens() const { return block_tokens_; }
+  [[nodiscard]] const TokenTree& tree() const { return tree_; }
   [[nodiscard]] size_t n_checkpoints() const { return tree_.checkpoints().size(); }
   // Bundles that nobody else holds, those of banks included. O(bundles and banks ever held).
   [[nodiscard]] uint32_t reclaimable_bundles() const;

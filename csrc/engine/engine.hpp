@@ -108,6 +108,27 @@ struct Stats {
   double outside_s = 0.0;    // of it, steps of committed passes without the device's work
 };
 
+// What holds a bundle of the pool; several may.
+enum BundleHolder : uint8_t { kHeldBySlot = 1, kHeldByCache = 2, kHeldByState = 4 };
+
+// A block of the prefix tree, or a checkpoint in it, with the first tokens of it.
+struct TreeMark {
+  int32_t parent = -1;    // index of a block; -1: the empty prefix
+  uint32_t n_tokens = 0;  // from the beginning to here
+  uint32_t uses = 0;      // of a checkpoint
+  std::vector<int32_t> tokens{};
+};
+
+// Memory as pictures show it.
+struct MemoryMap {
+  uint32_t block_tokens = 0;
+  uint32_t n_bundles = 0;  // that the pool may have
+  uint64_t bundle_bytes = 0;
+  std::vector<uint8_t> holders{};  // (bundles up to the last one made) of BundleHolder
+  std::vector<TreeMark> blocks{};  // parents first
+  std::vector<TreeMark> checkpoints{};
+};
+
 using Progress = std::function<void(std::string_view stage, uint64_t done, uint64_t total)>;
 
 // Thread safe. One mutex guards the sequences; step() holds it only while it plans and while it
@@ -141,6 +162,7 @@ class Engine {
   void close();
 
   [[nodiscard]] Stats stats();
+  [[nodiscard]] MemoryMap memory_map();  // O(bundles + tree), under the mutex
 
   // Writes what happens from the next step on to a file for trace viewers. Throws std::logic_error
   // where a trace is running, std::runtime_error where the file cannot be opened, DeviceError where
@@ -264,6 +286,8 @@ class Engine {
   bool write_one_to_disk();
   bool stop_trace_locked();
   [[nodiscard]] Stats stats_locked() const;
+  void map_bundles_locked(MemoryMap& map) const;
+  void map_tree_locked(MemoryMap& map) const;
 
   int64_t process_ = 0;  // the one that it was made in
   uint32_t context_ = 0;

@@ -122,6 +122,11 @@ class Engine:
     def stats(self) -> dict[str, int | float | str]:
         """Counters, bytes and seconds."""
 
+    def memory_map(self) -> dict[str, Any]:
+        """
+        Who holds each bundle (holders: 1 sequences, 2 checkpoints, 4 states), and the prefix tree: (block it stands behind or -1, tokens up to it, uses, first token ids).
+        """
+
     def save_checkpoint(self, path: str, token_ids: Sequence[int], note: str, with_state: bool) -> int:
         """
         Write token ids, a note and the state of their deepest checkpoint to a file; return the tokens that the state stands after.

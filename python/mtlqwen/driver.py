@@ -75,6 +75,7 @@ class Core(Protocol):
     def cancel(self, sequence: int) -> None: ...  # noqa: D102
     def release(self, sequence: int) -> None: ...  # noqa: D102
     def close(self) -> None: ...  # noqa: D102
+    def memory_map(self) -> dict[str, Any]: ...  # noqa: D102
     def stats(self) -> dict[str, int | float | str]: ...  # noqa: D102
     def check_integrity(self) -> None: ...  # noqa: D102
     def save_checkpoint(  # noqa: D102

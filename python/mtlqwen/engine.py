@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from mtlqwen.assets import load_assets
 from mtlqwen.async_calls import AsyncCalls
@@ -34,8 +35,12 @@ from mtlqwen.options import (
 from mtlqwen.prepare import Preparer
 from mtlqwen.progress import Progress, make_progress
 from mtlqwen.session_calls import SessionCalls
+from mtlqwen.stats import Stats
 from mtlqwen.tokenizer import Tokenizer
 from mtlqwen.trace import Trace
+
+if TYPE_CHECKING:
+    from mtlqwen.memory_map import MemoryMap
 
 
 class Engine(Calls, AsyncCalls, SessionCalls):
@@ -205,7 +210,7 @@ class Engine(Calls, AsyncCalls, SessionCalls):
         """
         return self._driver.step()
 
-    def stats(self) -> dict[str, int | float | str]:
+    def stats(self) -> Stats:
         """Return what the engine counts. docs/tracing.md describes every key.
 
         Bytes by kind (``memory_bytes`` is their sum), sequences now and so far, passes and their
@@ -216,7 +221,20 @@ class Engine(Calls, AsyncCalls, SessionCalls):
             RuntimeError: the engine is closed.
         """
         self._driver.check()
-        return dict(self._core.stats())
+        return Stats(self._core.stats())
+
+    def memory_map(self) -> MemoryMap:
+        """Return who holds which part of the memory, and what the prefix cache knows.
+
+        A notebook shows both as pictures (docs/notebook.md).
+
+        Raises:
+            RuntimeError: the engine is closed.
+        """
+        from mtlqwen.memory_map import MemoryMap
+
+        self._driver.check()
+        return MemoryMap(self._core.memory_map(), self.tokenizer.decode)
 
     def check_integrity(self) -> None:
         """Check the books of memory, slots and sequences against each other; at any time.
@@ -310,6 +328,20 @@ class Engine(Calls, AsyncCalls, SessionCalls):
             f"Engine({self._name!r}, device={self._device!r}, context={self._core.context}, "
             f"slots={self._core.slots}{', deterministic=True' * self._deterministic})"
         )
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        from mtlqwen import cards
+
+        if self._driver.closed:
+            return cards.bundle(self, cards.frame(repr(self)))
+        core = self._core
+        facts = [
+            f"{core.context} tokens of context",
+            f"{core.slots} slots",
+            f"drafter {core.drafter}",
+        ]
+        facts += ["deterministic"] * self._deterministic
+        return cards.bundle(self, cards.engine_card(f"Engine {self._name}", facts, core.stats()))
 
 
 def _make_core(files: ModelFiles, options: CoreOptions) -> Core:

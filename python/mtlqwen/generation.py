@@ -178,7 +178,7 @@ class Generation:
                 finish_reason=ended or "cancelled",
                 usage=usage,
                 timings=_timings(last, len(transcript.token_ids)),
-                spec=_speculation(last),
+                spec=_speculation(self.mailbox, len(transcript.token_ids)),
                 logprobs=None if logprobs is None else logprobs[: len(transcript.token_ids)],
                 prompt_ids=prompt_ids,
                 prompt_logprobs=list(self.mailbox.prompt_logprobs) if has_prompt else None,
@@ -236,7 +236,8 @@ def _timings(poll: Poll | None, n_tokens: int) -> Timings:
     return Timings(ttft_s=poll.ttft_s, prefill_tps=prefill_tps, decode_tps=decode_tps)
 
 
-def _speculation(poll: Poll | None) -> Speculation:
+def _speculation(mailbox: Mailbox, n_tokens: int) -> Speculation:
+    poll = mailbox.last
     if poll is None:
         return Speculation()
     return Speculation(
@@ -244,4 +245,23 @@ def _speculation(poll: Poll | None) -> Speculation:
         passes=poll.draft_passes,
         drafted=poll.drafted_tokens,
         accepted=poll.accepted_tokens,
+        positions=_accepted_positions(list(mailbox.accepted.items()), n_tokens),
     )
+
+
+def _accepted_positions(
+    reports: Sequence[tuple[int, tuple[int, int]]], n_tokens: int
+) -> tuple[int, ...]:
+    """Return which of the first ``n_tokens`` tokens were drafted.
+
+    A report comes after every pass, whose tokens are those of its draft that held, and one more.
+    Where there are more (a signal kept a report back, or a budget of reasoning ended it), it is not
+    known which these were, and none counts.
+    """
+    positions: list[int] = []
+    before = 0
+    for start, (n_new, total) in reports:
+        accepted, before = total - before, total
+        if n_new <= accepted + 1:
+            positions.extend(range(start, min(start + min(accepted, n_new), n_tokens)))
+    return tuple(positions)

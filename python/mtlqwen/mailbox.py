@@ -67,6 +67,8 @@ class Mailbox:
         logprobs: of each of them, if they were asked for: its logprob, and the likeliest tokens in
             its place with theirs.
         prompt_logprobs: the same of the prompt's tokens but the first, once all are known.
+        accepted: once proposals are accepted, of each report by the tokens before it: how many it
+            brought, and how many proposals held so far.
         last: the newest report.
         finish_reason: how the core ended the sequence, if it did.
         error: what ended the sequence instead of a finish reason.
@@ -78,6 +80,7 @@ class Mailbox:
 
     __slots__ = (
         "__weakref__",
+        "accepted",
         "bells",
         "constraint",
         "dropped",
@@ -100,6 +103,7 @@ class Mailbox:
         self.tokens: list[int] = []
         self.logprobs: list[Logprob] | None = [] if with_logprobs else None
         self.prompt_logprobs: list[Logprob] = []
+        self.accepted: dict[int, tuple[int, int]] = {}
         self.last: Poll | None = None
         self.finish_reason: str | None = None
         self.error: BaseException | None = None
@@ -128,6 +132,8 @@ class Mailbox:
                 self.logprobs[start:] = zip(poll.logprobs, poll.top_logprobs, strict=True)
             if prompt := poll.prompt_logprobs:  # all of them, in one poll
                 self.prompt_logprobs[:] = zip(prompt, poll.top_prompt_logprobs, strict=True)
+            if n_accepted := poll.accepted_tokens:
+                self.accepted[start] = (len(token_ids), n_accepted)
             self.tokens[start:] = token_ids
             self.last = poll
             # After its tokens: whoever sees the end must see them all.

@@ -1,4 +1,4 @@
-"""Shows how far the loading of a model is: on a terminal, nowhere else unless asked.
+"""Shows how far the loading of a model is: on a terminal or in a notebook, elsewhere if asked.
 
 Knows how to draw one line; knows nothing of what is loaded.
 """
@@ -23,12 +23,30 @@ def make_progress(progress: Progress | bool | None) -> Progress | None:
         TypeError: it is neither callable nor a bool nor None.
     """
     if progress is None:
-        return Line(sys.stderr) if is_terminal(sys.stderr) else None
+        progress = is_terminal(sys.stderr) or in_notebook()
     if isinstance(progress, bool):
-        return Line(sys.stderr) if progress else None
+        return _drawn() if progress else None
     if not callable(progress):
         raise TypeError(f"[engine] progress: not callable and no bool (got {progress!r})")
     return progress
+
+
+def in_notebook() -> bool:
+    """Whether the code runs in a Jupyter kernel, which can show HTML and redraw it.
+
+    IPython is not imported here: a kernel has done so.
+    """
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return getattr(shell, "kernel", None) is not None
+
+
+def _drawn() -> Progress:
+    if not in_notebook():
+        return Line(sys.stderr)
+    from mtlqwen.cell import CellBar
+
+    return CellBar()
 
 
 class Line:

@@ -180,6 +180,16 @@ class Stream(Iterator[Piece]):
             pass
         return self._generation.result()
 
+    def show(self, *, markdown: bool = True) -> Completion:
+        """Show the text as it comes, in a notebook's cell or else on stdout; return the result.
+
+        Args:
+            markdown: whether a notebook takes the text for Markdown, as chats write it.
+        """
+        from mtlqwen.cell import show
+
+        return show(self, is_markdown=markdown)
+
     def close(self) -> None:
         """Cancel what is left of the generation; its slot is free within a step."""
         self._closed = True

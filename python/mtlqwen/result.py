@@ -6,8 +6,11 @@ Plain values; knows nothing of engines, tokenizers or templates.
 from __future__ import annotations
 
 import operator
-from dataclasses import dataclass
-from typing import Any, Literal, SupportsIndex, TypeAlias
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TypeAlias
+
+if TYPE_CHECKING:
+    from mtlqwen.token_view import TokenView
 
 Kind: TypeAlias = Literal["text", "reasoning", "tool_call", "tool_result"]
 FinishReason: TypeAlias = Literal[
@@ -59,12 +62,14 @@ class Speculation:
         drafted: tokens proposed in them.
         accepted: of these, the ones that the model would have generated itself, those included
             that stood behind a stop string.
+        positions: where in ``token_ids`` the accepted ones stand.
     """
 
     drafter: str = "off"
     passes: int = 0
     drafted: int = 0
     accepted: int = 0
+    positions: tuple[int, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,6 +244,23 @@ class Completion(_Text):
         """Return the text quoted, with the facts that matter most."""
         tokens = self.usage.completion_tokens
         return f"Completion({self.text!r}, {tokens} tokens, finish_reason={self.finish_reason!r})"
+
+    def token_view(self) -> TokenView:
+        """Return what shows how likely the model held each token, and which ones were drafted.
+
+        In a notebook: shaded text (docs/notebook.md); elsewhere a line for each token.
+
+        Raises:
+            ValueError: the result has no logprobs.
+        """
+        from mtlqwen.token_view import token_view
+
+        return token_view(self)
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        from mtlqwen import cards
+
+        return cards.bundle(self, cards.result_card(self))
 
 
 class ChatResult(Completion):

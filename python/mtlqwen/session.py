@@ -258,6 +258,11 @@ class Session:
         turns = len(user_positions(conversation.messages))
         return f"Session({turns} turns, {len(conversation.messages)} messages, {state})"
 
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        from mtlqwen import cards
+
+        return cards.bundle(self, cards.session_card(repr(self), self._conversation.messages))
+
     def _begin(
         self,
         content: str | Messages,

@@ -30,7 +30,14 @@ MAX_SHARE_OVER_40 = 0.05
 # A room may include itself and what stands to its right.
 ROOMS = ("engine", "model", "cache", "gpu", "io", "base")
 RUNTIME_DEPENDENCIES = {"numpy", "tokenizers", "huggingface_hub", "jinja2"}
-OPTIONAL_DEPENDENCIES = {"llguidance", "pydantic", "rich"}  # never imported at import time
+# Never imported at import time.
+OPTIONAL_DEPENDENCIES = {
+    "IPython",
+    "llguidance",
+    "markdown_it",
+    "pydantic",
+    "rich",
+}
 METAL_HEADER = re.compile(r"<(Metal|Foundation|QuartzCore)/")
 METAL_NAME = re.compile(r"\b(?:NS|MTL4?|CA)::")
 

@@ -220,6 +220,17 @@ class FakeCore:
         with self.stepping:  # waits for the running pass
             self.sequences.clear()
 
+    def memory_map(self) -> dict[str, object]:
+        self._check()
+        return {
+            "block_tokens": 128,
+            "n_bundles": 4,
+            "bundle_bytes": 1024,
+            "holders": b"\1\0",
+            "blocks": [],
+            "checkpoints": [(-1, 3, 2, [1, 2, 3])],
+        }
+
     def stats(self) -> dict[str, int | float | str]:
         self._check()
         return {"passes": self.passes, "device": "fake"}

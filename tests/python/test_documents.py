@@ -35,6 +35,7 @@ PRINTS = {
         r'"memory"',
     ],
     "docs/choosing.md": [r"(?m)^runs$"],
+    "docs/notebook.md": [r"^TokenView[(]8 tokens[)]\n"],
     "docs/quickstart.md": [
         r"^61 \u00d7 11 = 671\n60.* stop \d+\n",
         r"My name is Paul[.]\n",
