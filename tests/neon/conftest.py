@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from long import thin
 from neon.emulator import (
     EmulatedLibrary,
     EmulatedRunner,
@@ -28,8 +29,9 @@ LEVELS = [Level("msl", "neon"), Level("twin", "neon")]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Cases run once where their kernel has no twin, and those run that are not too large."""
+    """Cases run once where their kernel has no twin, and half of those that are not too large."""
     deselect(config, items)
+    thin(config, items, Path(__file__).parent, 2)
 
 
 Open = Callable[[Path], EmulatedLibrary]

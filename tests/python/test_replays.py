@@ -75,9 +75,9 @@ def test_a_chat_computes_what_is_new_in_each_turn(deterministic: bool) -> None:
 
 def test_an_agent_computes_what_is_new_in_each_step() -> None:
     answered = replayed(
-        agent(30, max_tokens=6, n_rules=2, n_tools=1, limit=600), deterministic=True
+        agent(16, max_tokens=6, n_rules=2, n_tools=1, limit=600), deterministic=True
     )
-    assert len(answered) == 29 + SHARED_SYSTEM
+    assert len(answered) == 15 + SHARED_SYSTEM
     check_spared(answered)
     check_tokens(answered, deterministic=True)
 

@@ -7,12 +7,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from long import thin
 from msl.watcher import ShadowLibrary
 
 if TYPE_CHECKING:
     from harness import Runner
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "kernels"))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """A third of the cases that run on other devices as they stand."""
+    thin(config, items, Path(__file__).with_name("test_kernel_tests.py"), 3)
 
 
 @pytest.fixture(scope="session")
