@@ -176,7 +176,6 @@ def test_examples_are_short_and_all_run(root: Path) -> None:
         "sampling",
         "loops",
         "template",
-        "answer_view",
         "tokenizer",
         "reader",
         "areader",
