@@ -2,21 +2,37 @@
 
 python tools/agreement.py eval.jsonl [--model tiny] [--every 1] [--tokens 256] [--slots 32]
 
-Items are those of tools/evaluate.py. The engine with deterministic=True, which computes in float,
-writes the text. The other one continues every prompt greedily; where it chooses another token that
-is counted, and it goes on behind the token that float chose. So each position is judged behind the
-same tokens, as if they were forced upon it.
+Items are those of tools/evaluate.py. An engine that keeps to the kernels of metal/, which compute
+in float and take their time, writes the text. The other one continues every prompt greedily; where
+it chooses another token that is counted, and it goes on behind the token that float chose. So each
+position is judged behind the same tokens, as if they were forced upon it.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from mtlqwen import Engine
+
+
+@contextmanager
+def in_float() -> Iterator[None]:
+    """Engines that are opened meanwhile compute in float, by the kernels of metal/."""
+    name = "MTLQWEN_HOST_KERNELS"
+    before = os.environ.get(name)
+    os.environ[name] = "msl"
+    try:
+        yield
+    finally:
+        del os.environ[name]
+        if before is not None:
+            os.environ[name] = before
 
 
 def encode(engine: Engine, line: str) -> list[int]:
@@ -67,7 +83,9 @@ def main() -> None:
     options = parser.parse_args()
     lines = options.items.read_text(encoding="utf-8").splitlines()[:: options.every]
     begin = time.monotonic()
-    with Engine(options.model, slots=options.slots, deterministic=True) as exact:
+    with in_float():
+        exact = Engine(options.model, slots=options.slots)
+    with exact:
         prompts = [encode(exact, line) for line in lines]
         forced = continuations(exact, prompts, options.tokens)
     with Engine(options.model, slots=options.slots) as engine:

@@ -3,7 +3,7 @@
 python tools/compare_formats.py bench/data/eval.jsonl [--every 17] [--formats Q4_K Q6_K ..]
 
 The bundled Q8_0 weights are requantised (tools/requantise.py), so Q8_0 and F32 are the same model.
-Logits are those of the deterministic engine, which computes in float, behind the prompt of each
+Logits are those of an engine that computes in float (tools/agreement.py), behind the prompt of each
 item and behind some tokens of what F32 says: the same tokens for all formats. Exact match is that
 of tools/evaluate.py with the engine as it is by default.
 """
@@ -24,7 +24,7 @@ from mtlqwen import Engine, _core
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from tools.agreement import continuations, encode
+from tools.agreement import continuations, encode, in_float
 from tools.evaluate import score
 from tools.quantisers import FORMATS
 from tools.requantise import requantise
@@ -39,7 +39,8 @@ MIXES = {"Q4_K_M": ["Q4_K", "token_embd=Q6_K", "attn_v=Q6_K", "ffn_down=Q6_K"]}
 
 def logits_behind(path: Path, texts: Sequence[list[int]]) -> Array:
     """Of the next token behind each text."""
-    engine = _core.Engine(str(path), kernels=KERNELS, context=1024, slots=8, deterministic=True)
+    with in_float():
+        engine = _core.Engine(str(path), kernels=KERNELS, context=1024, slots=8, deterministic=True)
     rows = []
     for text in texts:
         sequence = engine.submit(text, max_tokens=1, temperature=0.0, seed=0, stop_ids=[])

@@ -22,10 +22,6 @@ uint32_t min_blocks_per_split(const Forward::Parts& parts) {
   return blocks_per_split(kPassRows, parts.context, 1, kPartialCapacity);
 }
 
-bool wants_int16(const Forward::Parts& parts) {
-  return parts.device.prefers_int16() && !parts.deterministic;
-}
-
 uint32_t sampled_rows(const Forward::Parts& parts) {
   return parts.drafts() ? kSampledRows : parts.slots + kToldRows;
 }
@@ -136,7 +132,7 @@ std::unique_ptr<Drafter> Forward::make_drafter(const Parts& parts, Span rope,
                              .first_plane = target_planes(parts.config, parts.kv_pool),
                              .min_blocks_per_split = min_blocks_per_split_,
                              .deterministic = parts.deterministic,
-                             .int16 = wants_int16(parts),
+                             .int16 = parts.device.prefers_int16(),
                              .noise = parts.draft_noise};
   switch (parts.drafter) {
   case DrafterKind::kDflash:
@@ -157,7 +153,7 @@ Forward::Forward(const Parts& parts)
                               .mask_words = mask_words(parts.config.n_valid_tokens)}),
       edits_(parts.device, sampled_rows(parts)),
       scratch_(parts.device, parts.config,
-               {.sampled_rows = sampled_rows(parts), .int16 = wants_int16(parts)}),
+               {.sampled_rows = sampled_rows(parts), .int16 = parts.device.prefers_int16()}),
       args_(parts.device, args_bytes(parts), Storage::kShared, "kernel args"),
       rope_(parts.device, rope_bytes(parts.config, parts.context), Storage::kShared, "rope table"),
       commands_(parts.device), settling_(parts.device) {

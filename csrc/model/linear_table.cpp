@@ -126,8 +126,7 @@ static_assert(static_cast<uint32_t>(Format::kBF16) == 2 &&
               static_cast<uint32_t>(Format::kQ8_0) == 3);
 
 const Int16Table* int16_table(Format format, LinearDevice device) {
-  const bool wanted = device.int16 && device.software && !device.deterministic;
-  if (!wanted || format < Format::kQ8_0) return nullptr;
+  if (!device.int16 || !device.software || format < Format::kQ8_0) return nullptr;
   return info(format).is_packed() ? &kInt16Packed : &kInt16Q8_0;
 }
 

@@ -36,7 +36,7 @@ struct ActivationResult {
 // Records launches of one pass. Lives while the model is loaded. Args structs go into `args`, which outlives the program.
 class Recorder {
  public:
-  // deterministic: only kernels whose bits do not depend on how many rows there are, and no int16.
+  // deterministic: only kernels whose bits do not depend on how many rows there are.
   Recorder(Device& device, Program& program, Arena& args, const PassBuffers& pass,
            bool deterministic);
 

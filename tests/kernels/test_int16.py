@@ -253,7 +253,7 @@ def chosen(choice: dict[str, int | str], buffers: list[Buffer]) -> Launch:
     )
 
 
-def test_int16_is_for_software_that_need_not_be_deterministic() -> None:
+def test_int16_is_for_software_alone() -> None:
     from mtlqwen._core import _testing
 
     for fmt in ("f32", "f16", "bf16"):
@@ -261,11 +261,17 @@ def test_int16_is_for_software_that_need_not_be_deterministic() -> None:
         assert _testing.choose_mlp(fmt, 64, 64, 1, software=True, int16=True) == {}
     for options in (
         {"software": False, "int16": True},
-        {"software": True, "deterministic": True, "int16": True},
         {"software": True, "int16": False},
     ):
         for rows in (1, 128):
             assert not _testing.choose_linear("q8_0", 64, 64, rows, **options)["int16"]
+    for fmt in ("q8_0", "q4_k"):  # deterministic: one kernel for every number of rows
+        one, *more = (
+            _testing.choose_linear(fmt, 64, 256, rows, True, True, int16=True)
+            for rows in (1, 2, 17, 128)
+        )
+        assert one["int16"]
+        assert all(choice == one for choice in more)
     assert _testing.choose_mlp("q8_0", 64, 64, 1, software=False, int16=True) == {}
     assert _testing.choose_mlp("q8_0", 33, 64, 1, software=True, int16=True) == {}
     assert _testing.choose_linear("q8_0", 33, 64, 1, software=True, int16=True)["int16"]
