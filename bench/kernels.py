@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "kernels"))
 
 from bench_layers import SIZES as LAYER_SIZES
-from bench_layers import layer_bench
+from bench_layers import choice_bench, layer_bench
 from bench_linear import copy_bench, int16_case, linear_bench, linear_case
 from cases import SIZES
 from harness import Launch, Runner, open_runner, run
@@ -95,6 +95,8 @@ def memory_bench(size: str, fmt: str, software: bool) -> Iterator[Bench]:
 
 def cases(size: str, fmt: str, gpu_launches: bool, from_memory: bool) -> Iterator[Bench]:
     """All of one size; layer kernels have cases of two sizes only."""
+    if size in LAYER_SIZES:
+        yield from choice_bench(size)
     yield from linear_bench(size, fmt, software=not gpu_launches)
     if size in LAYER_SIZES:
         yield from layer_bench(size)

@@ -28,7 +28,6 @@ from cases_gdn import (
     recurrent_case,
 )
 from cases_layers import (
-    Floats,
     LayerCase,
     gather_case,
     norm_case,
@@ -82,10 +81,7 @@ CONTEXT = 1000  # keys before the rows
 BLOCK = Query(count=16, kv_valid=512)  # what a drafter fills in
 
 
-def layer_bench(
-    size: str,
-) -> Iterator[LayerCase | SampleRun | EditRun | FilterRun | LogprobRun]:
-    """Every kernel of one size."""
+def layer_bench(size: str) -> Iterator[LayerCase]:
     widths = SIZES[size]
     for rows in (1, 32):
         queries = [Query(count=rows, kv_valid=CONTEXT)]
@@ -119,18 +115,18 @@ def layer_bench(
         yield recurrent_case(widths.gdn, keeping, chunk_rows)
     yield from draft_bench(widths.hidden)
     yield from tape_bench(widths.gdn, widths.gdn_layers)
-    logits = np.random.default_rng(0).standard_normal((1, widths.vocab)).astype(np.float32) * 3
+
+
+def choice_bench(size: str) -> Iterator[LayerCase | FilterRun | SampleRun | EditRun | LogprobRun]:
+    """What options cost a row: draws, edits, logprobs; each filter, all, the choice behind them."""
+    vocab = SIZES[size].vocab
+    logits = np.random.default_rng(0).standard_normal((1, vocab)).astype(np.float32) * 3
     for temperature in (0.0, 0.7):
         yield sample_run(logits, [Draw(temperature=temperature)], chunk=4096)
-    yield edit_bench(1, 2000, widths.vocab)
-    yield edit_bench(16, 200, widths.vocab)
+    yield edit_bench(1, 2000, vocab)
+    yield edit_bench(16, 200, vocab)
     for n_top in (0, 5, 20):
-        yield logprob_bench(n_top, widths.vocab)
-    yield from filter_bench(logits)
-
-
-def filter_bench(logits: Floats) -> Iterator[FilterRun | SampleRun]:
-    """Each filter alone, all of them, and the choice among what they keep."""
+        yield logprob_bench(n_top, vocab)
     for by in (
         Filter(top_k=20),
         Filter(top_p=0.95),
