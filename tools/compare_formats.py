@@ -24,9 +24,10 @@ from mtlqwen import Engine, _core
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from mtlqwen.conversion.formats import FORMATS
+
 from tools.agreement import continuations, encode, in_float
 from tools.evaluate import score
-from tools.quantisers import FORMATS
 from tools.requantise import requantise
 
 Array = npt.NDArray[np.float64]

@@ -19,7 +19,7 @@ from gguf import GGMLQuantizationType, GGUFReader, GGUFValueType, quants
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from tools.quantisers import FORMATS, quantise
+from mtlqwen.conversion.formats import FORMATS, quantise
 
 
 def copy_metadata(reader: GGUFReader, writer: gguf.GGUFWriter) -> None:

@@ -11,10 +11,10 @@ import pytest
 from engine.driving import TINY, run_all, submit
 from gguf import GGMLQuantizationType, GGUFReader, GGUFWriter, quants
 from mtlqwen import ModelError, _core
+from mtlqwen.conversion.formats import FORMATS as QUANTISERS
+from mtlqwen.conversion.formats import quantise
 from packed_weights import FORMATS, random_packed
 
-from tools.quantisers import FORMATS as QUANTISERS
-from tools.quantisers import quantise
 from tools.requantise import copy_metadata
 
 PROMPT = list(range(40, 90))

@@ -1,0 +1,1 @@
+"""Quantises weights to the formats of GGUF."""
