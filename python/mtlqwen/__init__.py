@@ -17,6 +17,7 @@ from mtlqwen.errors import CapacityError, DeviceError, FormatError, ModelError, 
 if TYPE_CHECKING:
     from mtlqwen._core import __version__ as __version__
     from mtlqwen.areader import AsyncStream
+    from mtlqwen.conversion import convert
     from mtlqwen.engine import Engine
     from mtlqwen.reader import Handle, Stream
     from mtlqwen.result import (
@@ -54,6 +55,7 @@ __all__ = [
     "Tool",
     "ToolCall",
     "Usage",
+    "convert",
     "tool",
 ]
 
@@ -73,6 +75,7 @@ _HOME = {
     "Tool": "tools",
     "ToolCall": "result",
     "Usage": "result",
+    "convert": "conversion",
     "tool": "tools",
     "__version__": "_core",
 }

@@ -19,14 +19,14 @@ from mtlqwen.tokenizer import Tokenizer
 
 DEFAULT_MAX_TOKENS = 4096
 # What generation_config calls it -> what a GGUF does.
-_GGUF_SAMPLING = {
+GGUF_SAMPLING = {
     "temperature": "general.sampling.temp",
     "top_k": "general.sampling.top_k",
     "top_p": "general.sampling.top_p",
     "min_p": "general.sampling.min_p",
     "repetition_penalty": "general.sampling.penalty_repeat",
 }
-_END_TOKENS = ("<|im_end|>", "<|endoftext|>")  # every Qwen stops at both, whatever its files say
+END_TOKENS = ("<|im_end|>", "<|endoftext|>")  # every Qwen stops at both, whatever its files say
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,29 +53,29 @@ def load_assets(files: ModelFiles) -> Assets:
         FormatError: a file is broken.
         ModelError: there is no tokenizer that we know.
     """
-    generation = _read_json(files.sidecar("generation_config.json"))
+    generation = read_json(files.sidecar("generation_config.json"))
     if files.is_gguf:
         metadata = read_gguf_metadata(files.weights)
         tokenizer = Tokenizer.from_gguf(metadata, files.weights.name)
         template = metadata.get("tokenizer.chat_template")
         ends = [metadata.get("tokenizer.ggml.eos_token_id")]
-        said = {name: metadata[key] for name, key in _GGUF_SAMPLING.items() if key in metadata}
+        said = {name: metadata[key] for name, key in GGUF_SAMPLING.items() if key in metadata}
     else:
         path = files.sidecar("tokenizer.json")
         if path is None:
             raise ModelError(f"[model] {files.weights}: no tokenizer.json in it")
         tokenizer = Tokenizer.from_json(path)
-        template = _template(files)
-        config = _read_json(files.sidecar("config.json"))
+        template = read_template(files)
+        config = read_json(files.sidecar("config.json"))
         inner = config.get("text_config")
         ends = [config.get("eos_token_id")]
         ends += [inner.get("eos_token_id")] if isinstance(inner, dict) else []
         said = {}
-    named = [tokenizer.token_id(literal) for literal in _END_TOKENS]
+    named = [tokenizer.token_id(literal) for literal in END_TOKENS]
     return Assets(
         tokenizer=tokenizer,
         template=template if isinstance(template, str) else None,
-        defaults=_defaults(generation or {"do_sample": True, "temperature": 0.0} | said),
+        defaults=default_sampling(generation or {"do_sample": True, "temperature": 0.0} | said),
         stop_ids=_ids(generation.get("eos_token_id"), *ends, *named),
     )
 
@@ -87,7 +87,8 @@ def read_gguf_metadata(path: Path) -> Mapping[str, Any]:
     return _core.read_gguf_metadata(str(path))
 
 
-def _read_json(path: Path | None) -> dict[str, Any]:
+def read_json(path: Path | None) -> dict[str, Any]:
+    """Return the object in a file; of no file, an empty one."""
     if path is None:
         return {}
     try:
@@ -99,7 +100,7 @@ def _read_json(path: Path | None) -> dict[str, Any]:
     return data
 
 
-def _template(files: ModelFiles) -> object:
+def read_template(files: ModelFiles) -> object:
     """Return the template of a model directory: a file of its own, or in tokenizer_config.json."""
     path = files.sidecar("chat_template.jinja")
     if path is not None:
@@ -107,21 +108,21 @@ def _template(files: ModelFiles) -> object:
             return path.read_text(encoding="utf-8")
         except (OSError, ValueError) as error:
             raise FormatError(f"[model] {path}: not readable as text ({error})") from error
-    template = _read_json(files.sidecar("tokenizer_config.json")).get("chat_template")
+    template = read_json(files.sidecar("tokenizer_config.json")).get("chat_template")
     if isinstance(template, list):
         named = {t.get("name"): t.get("template") for t in template if isinstance(t, dict)}
         return named.get("default")
     return template
 
 
-def _defaults(generation: Mapping[str, Any]) -> SamplingParams:
+def default_sampling(generation: Mapping[str, Any]) -> SamplingParams:
     """Return the defaults of a generation_config; what is not usable in it is left out.
 
     Without do_sample the model's own way is greedy; the filters wait for a caller's temperature.
     """
     sampled = {"temperature": 1.0, **generation}
     said = sampled if generation.get("do_sample") else {**generation, "temperature": 0.0}
-    usable = {name: _usable(name, said.get(name)) for name in _GGUF_SAMPLING}
+    usable = {name: _usable(name, said.get(name)) for name in GGUF_SAMPLING}
     limit = generation.get("max_new_tokens")
     return SamplingParams(
         **usable | {"temperature": usable["temperature"] or 0.0},

@@ -88,6 +88,10 @@ def _parser() -> argparse.ArgumentParser:
     pull.add_argument("--drafter", metavar="MODEL", help=_DRAFTER_HELP)
     pull.set_defaults(command=_pull)
 
+    convert = commands.add_parser("convert", help="write a GGUF file from safetensors")
+    _add_convert(convert)
+    convert.set_defaults(command=_convert)
+
     doctor = commands.add_parser("doctor", help="check that everything works here")
     doctor.set_defaults(command=_doctor)
 
@@ -99,6 +103,27 @@ def _parser() -> argparse.ArgumentParser:
     _add_engine(bench)
     bench.set_defaults(command=_bench)
     return parser
+
+
+def _add_convert(parser: argparse.ArgumentParser) -> None:
+    type_help = "of matrices: f32, bf16, f16, q8_0, q6_k, q5_k, q4_k_m, ..; default: %(default)s"
+    part_help = "another type for some matrices, as token_embd=q6_k; repeatable"
+    parser.add_argument("source", metavar="SOURCE", help="a model directory, or a hub id")
+    parser.add_argument("target", metavar="OUT.gguf", help="what to write")
+    parser.add_argument("--type", default="q8_0", metavar="TYPE", help=type_help)
+    parser.add_argument(
+        "--part", action="append", default=[], type=_part, metavar="PART=TYPE", help=part_help
+    )
+    parser.add_argument("--overwrite", action="store_true", help="replace a file that is there")
+    threads_help = "threads that quantise; unset: one for each core"
+    parser.add_argument("--threads", type=_count, metavar="N", help=threads_help)
+
+
+def _part(text: str) -> tuple[str, str]:
+    part, _, name = text.partition("=")
+    if not part or not name:
+        raise argparse.ArgumentTypeError(f"no type of a part (got {text}, want PART=TYPE)")
+    return part, name
 
 
 def _count(text: str) -> int:
@@ -256,6 +281,20 @@ def _pull(options: argparse.Namespace) -> None:
 
     for path in pull(options.model, options.drafter):
         print(path)
+
+
+def _convert(options: argparse.Namespace) -> None:
+    from mtlqwen.conversion import convert
+
+    path = convert(
+        options.source,
+        options.target,
+        options.type,
+        parts=dict(options.part),
+        overwrite=options.overwrite,
+        threads=options.threads,
+    )
+    print(path)
 
 
 def _doctor(_: argparse.Namespace) -> int:

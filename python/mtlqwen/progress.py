@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from typing import TextIO, TypeAlias
 
-# Called with (stage, done, total), bytes for "download"; done == total ends a stage.
+# Called with (stage, done, total), bytes for "download" and "convert"; done == total ends a stage.
 Progress: TypeAlias = Callable[[str, int, int], None]
 
 _WIDTH = 24  # characters of the bar
@@ -65,7 +65,7 @@ class Line:
             columns = max(shutil.get_terminal_size().columns - 1, 1)
             filled = _WIDTH * done // total if total > 0 else _WIDTH
             amount = f"{done}/{total}"
-            if stage == "download":
+            if stage in ("download", "convert"):
                 amount = f"{done / 1e6:.0f}/{total / 1e6:.0f} MB"
             text = f"{stage:<10} {'#' * filled}{'.' * (_WIDTH - filled)} {amount}"[:columns]
             self._write("\r" + text.ljust(min(len(self._shown), columns)))

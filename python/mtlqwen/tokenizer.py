@@ -29,10 +29,10 @@ _QWEN35 = (
     r"| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 _QWEN2 = _QWEN35.replace(r"[\p{L}\p{M}]", r"\p{L}").replace(r"\p{M}", "")
-_PATTERNS = {"qwen35": _QWEN35, "qwen2": _QWEN2}
+PATTERNS = {"qwen35": _QWEN35, "qwen2": _QWEN2}
 
 # tokenizer.ggml.token_type of a GGUF file
-_CONTROL, _USER_DEFINED, _UNUSED = 3, 4, 5
+CONTROL, USER_DEFINED, UNUSED = 3, 4, 5
 _CHARS = range(0x110000)
 _MAX_ADDED = 4096  # Qwen has 33; a hostile file may not make the matcher huge
 
@@ -191,8 +191,8 @@ class Tokenizer:
             FormatError: its arrays contradict each other.
         """
         model, pre = metadata.get("tokenizer.ggml.model"), metadata.get("tokenizer.ggml.pre")
-        if model != "gpt2" or not isinstance(pre, str) or pre not in _PATTERNS:
-            want = " or ".join(f"gpt2/{key}" for key in _PATTERNS)
+        if model != "gpt2" or not isinstance(pre, str) or pre not in PATTERNS:
+            want = " or ".join(f"gpt2/{key}" for key in PATTERNS)
             raise ModelError(f"[tokenizer] {name}: not a Qwen's (got {model}/{pre}, want {want})")
         tokens = _strings(metadata, "tokenizer.ggml.tokens", name)
         merges = _strings(metadata, "tokenizer.ggml.merges", name)
@@ -203,20 +203,20 @@ class Tokenizer:
                 f"[tokenizer] {name}: tokenizer.ggml.token_type does not fit the tokens "
                 f"(got {got}, want {len(tokens)})"
             )
-        outside = (_CONTROL, _USER_DEFINED, _UNUSED)
+        outside = (CONTROL, USER_DEFINED, UNUSED)
         typed = list(enumerate(zip(tokens, types, strict=True)))
         vocab = {token: i for i, (token, kind) in typed if kind not in outside}
         added = [
-            AddedToken(token, i, kind == _CONTROL)
+            AddedToken(token, i, kind == CONTROL)
             for i, (token, kind) in typed
-            if kind in (_CONTROL, _USER_DEFINED) and token
+            if kind in (CONTROL, USER_DEFINED) and token
         ]
         if len(added) > _MAX_ADDED:
             raise FormatError(
                 f"[tokenizer] {name}: too many control tokens (got {len(added)}, want at most "
                 f"{_MAX_ADDED})"
             )
-        return cls(_build(vocab, merges, _PATTERNS[pre], name), added)
+        return cls(_build(vocab, merges, PATTERNS[pre], name), added)
 
 
 def _parse(text: str) -> tokenizers.Tokenizer:

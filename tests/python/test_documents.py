@@ -58,6 +58,7 @@ ILLUSTRATIONS = {
     "CONTRIBUTING.md": 1,
     "README.md": 1,
     "docs/choosing.md": 1,
+    "docs/convert.md": 1,
     "docs/design/hostmetal.md": 1,
     "docs/performance.md": 1,
     "docs/quickstart.md": 1,

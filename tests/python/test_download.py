@@ -17,8 +17,10 @@ from typing import Any
 import huggingface_hub
 import mtlqwen
 import pytest
+from checkpoints import Geometry, random_model
+from files.sources import write_source
 from huggingface_hub import constants
-from mtlqwen import CapacityError, Engine, ModelError
+from mtlqwen import CapacityError, Engine, ModelError, convert
 from mtlqwen.cli import main
 from mtlqwen.download import Downloads
 from mtlqwen.hub import resolve, resolve_drafter
@@ -376,3 +378,17 @@ def test_the_environment_of_the_hub_holds(hub: FakeHub, tmp_path: Path) -> None:
     assert first.stderr == ""
     assert first.stdout.startswith(str(tmp_path / "hub" / "models--owner--m-GGUF"))
     assert run(HF_HUB_OFFLINE="1").stdout == first.stdout
+
+
+def test_a_checkpoint_is_converted_from_the_hub(hub: FakeHub, tmp_path: Path) -> None:
+    source = write_source(tmp_path / "hf", random_model(Geometry()), shards=2)
+    files = {path.name: path.read_bytes() for path in source.iterdir()}
+    hub.repositories["owner/hf"] = Repository(files)
+    (tmp_path / "here").mkdir()
+    want = convert(source, tmp_path / "here" / "m.gguf").read_bytes()
+    stages: set[str] = set()
+    path = convert(
+        "owner/hf", tmp_path / "m.gguf", progress=lambda stage, done, total: stages.add(stage)
+    )
+    assert path.read_bytes() == want
+    assert stages == {"download", "convert"}
