@@ -82,6 +82,7 @@ BLOCK = Query(count=16, kv_valid=512)  # what a drafter fills in
 
 
 def layer_bench(size: str) -> Iterator[LayerCase]:
+    """Every kernel of one size but those of linears and of the choice."""
     widths = SIZES[size]
     for rows in (1, 32):
         queries = [Query(count=rows, kv_valid=CONTEXT)]

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-import pytest
 from mtlqwen import Speculation, Timings, Usage
 
 VOID = {"br", "hr", "img", "input"}
@@ -129,13 +127,10 @@ def page_of(cards: list[str], *, dark: bool) -> str:
 
 def browse(page: str, folder: Path, name: str) -> str:
     """Return a page's document after its scripts, and leave a screenshot beside it."""
-    chromium = shutil.which("chromium")
-    if chromium is None:
-        pytest.skip("chromium is missing; apt-get install chromium")
     file = folder / f"{name}.html"
     file.write_text(page, encoding="utf-8")
     command = [
-        *(chromium, *FLAGS, "--window-size=960,2000"),
+        *("chromium", *FLAGS, "--window-size=960,2000"),
         f"--user-data-dir={folder / 'profile'}",
         f"--screenshot={folder / f'{name}.png'}",
         file.as_uri(),

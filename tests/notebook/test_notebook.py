@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,7 @@ def test_the_book_becomes_a_page(executed: Any) -> None:
     assert "<svg" in body
 
 
+@pytest.mark.skipif(not shutil.which("chromium"), reason="apt-get install chromium")
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_pages_read_well(executed: Any, dark: bool, tmp_path: Path) -> None:
     hostile = look_alike()

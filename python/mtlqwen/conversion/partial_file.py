@@ -12,7 +12,6 @@ import os
 import re
 import shutil
 from pathlib import Path
-from types import TracebackType
 
 from mtlqwen.errors import CapacityError
 
@@ -64,12 +63,7 @@ class PartialFile:
         """Begin to write."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Let go of the file; what is whole of it stays."""
         self._file.close()
 
